@@ -1,0 +1,62 @@
+//! How a command fails: the kind of failure decides the exit code.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// A failed command.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The user can mend it: bad arguments, bad configuration, bad input files. Exit code 1.
+    User(anyhow::Error),
+    /// Something failed while running. Exit code 2.
+    Runtime(anyhow::Error),
+}
+
+impl Failure {
+    /// A user error from a plain message.
+    pub(crate) fn user(message: impl std::fmt::Display) -> Self {
+        Self::User(anyhow::anyhow!("{message}"))
+    }
+
+    /// Prints the failure to standard error and gives the exit code. A reader that closed the pipe has seen enough:
+    /// that is success, and says nothing.
+    pub(crate) fn report(&self) -> ExitCode {
+        let (code, error) = match self {
+            Self::User(error) => (1, error),
+            Self::Runtime(error) => (2, error),
+        };
+        let broken_pipe = error.chain().any(|cause| {
+            cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+        });
+        if broken_pipe {
+            return ExitCode::SUCCESS;
+        }
+        let red = anstyle::AnsiColor::Red.on_default().bold();
+        let mut err = anstream::stderr();
+        // Standard error may be closed as well; the exit code still tells.
+        let _ = writeln!(err, "{red}error{red:#}: {error}");
+        for cause in error.chain().skip(1) {
+            let _ = writeln!(err, "  because: {cause}");
+        }
+        ExitCode::from(code)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Runtime(error.into())
+    }
+}
+
+impl From<lens_env::EnvError> for Failure {
+    fn from(error: lens_env::EnvError) -> Self {
+        match error {
+            lens_env::EnvError::Backend { .. } | lens_env::EnvError::Restore(_) => {
+                Self::Runtime(error.into())
+            }
+            other => Self::User(other.into()),
+        }
+    }
+}

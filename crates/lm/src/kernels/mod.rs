@@ -1,0 +1,1 @@
+//! The one module that may use `unsafe`: SIMD kernels and memory maps, each block with its reason.
