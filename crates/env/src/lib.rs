@@ -7,6 +7,7 @@
 //! so restoring must be cheap where the environment is ours and checked where it is replayed.
 #![forbid(unsafe_code)]
 
+pub mod alfworld;
 pub mod benchmark;
 pub mod environment;
 pub mod error;
