@@ -9,11 +9,13 @@
 
 pub mod alfworld;
 pub mod benchmark;
+pub mod demonstration;
 pub mod environment;
 pub mod error;
 pub mod expert;
 
 pub use benchmark::{Benchmark, SplitInfo, Task};
+pub use demonstration::{DemonstratedStep, Demonstration, demonstrate};
 pub use environment::{Actions, Environment, Snapshot, Status, View};
 pub use error::EnvError;
 pub use expert::{Decision, Expert, PastStep, Window};

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::EnvError;
@@ -23,16 +24,16 @@ pub struct RawGame {
 }
 
 /// Reads the game files at `path` (a game file, a folder, a `.zip` or a `.tar.zst`) whose id `wanted` accepts, in
-/// no particular order, and hands them to `each` one by one.
+/// no particular order, and hands them to `each` one by one until it breaks off.
 pub fn for_each(
     path: &Path,
     wanted: &dyn Fn(&str) -> bool,
-    each: &mut dyn FnMut(RawGame) -> Result<(), EnvError>,
+    each: &mut dyn FnMut(RawGame) -> Result<ControlFlow<()>, EnvError>,
 ) -> Result<(), EnvError> {
     let read_error = |source| EnvError::Read { path: path.to_owned(), source };
     let metadata = std::fs::metadata(path).map_err(read_error)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    if metadata.is_dir() {
+    let done = if metadata.is_dir() {
         from_folder(path, wanted, each)
     } else if name == FILE_NAME {
         from_file(path, wanted, each)
@@ -46,7 +47,21 @@ pub fn for_each(
             line: None,
             message: format!("expected a folder, a .zip, a .tar.zst or a {FILE_NAME}"),
         })
-    }
+    };
+    done.map(|_| ())
+}
+
+/// The first game file at `path`.
+pub fn first(path: &Path) -> Result<RawGame, EnvError> {
+    let mut found = None;
+    for_each(path, &|_| true, &mut |raw| {
+        found = Some(raw);
+        Ok(ControlFlow::Break(()))
+    })?;
+    found.ok_or_else(|| EnvError::Missing {
+        what: format!("a {FILE_NAME} in {}", path.display()),
+        hint: "give a game file, or a folder or archive that has one".to_owned(),
+    })
 }
 
 /// `<split>/<task>/<trial>` for the path of a game file: its last three folders.
@@ -64,8 +79,8 @@ fn id_of(path: &str) -> Option<String> {
 fn from_folder(
     root: &Path,
     wanted: &dyn Fn(&str) -> bool,
-    each: &mut dyn FnMut(RawGame) -> Result<(), EnvError>,
-) -> Result<(), EnvError> {
+    each: &mut dyn FnMut(RawGame) -> Result<ControlFlow<()>, EnvError>,
+) -> Result<ControlFlow<()>, EnvError> {
     let mut folders: Vec<PathBuf> = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         let read_error = |source| EnvError::Read { path: folder.clone(), source };
@@ -76,21 +91,25 @@ fn from_folder(
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if entry.file_name() == FILE_NAME {
-                from_file(&entry.path(), wanted, each)?;
+                if from_file(&entry.path(), wanted, each)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 fn from_file(
     path: &Path,
     wanted: &dyn Fn(&str) -> bool,
-    each: &mut dyn FnMut(RawGame) -> Result<(), EnvError>,
-) -> Result<(), EnvError> {
+    each: &mut dyn FnMut(RawGame) -> Result<ControlFlow<()>, EnvError>,
+) -> Result<ControlFlow<()>, EnvError> {
     // A path given as "." or "trial/game.tw-pddl" gets its folders from the file system.
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let Some(id) = id_of(&full.to_string_lossy()).filter(|id| wanted(id)) else { return Ok(()) };
+    let Some(id) = id_of(&full.to_string_lossy()).filter(|id| wanted(id)) else {
+        return Ok(ControlFlow::Continue(()));
+    };
     let read_error = |source| EnvError::Read { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(read_error)?;
     let bytes = read_limited(&mut file, &path.display().to_string())?;
@@ -101,8 +120,8 @@ fn from_zip(
     path: &Path,
     file: File,
     wanted: &dyn Fn(&str) -> bool,
-    each: &mut dyn FnMut(RawGame) -> Result<(), EnvError>,
-) -> Result<(), EnvError> {
+    each: &mut dyn FnMut(RawGame) -> Result<ControlFlow<()>, EnvError>,
+) -> Result<ControlFlow<()>, EnvError> {
     let broken = |error: zip::result::ZipError| damaged(path, &error);
     let mut archive = zip::ZipArchive::new(std::io::BufReader::new(file)).map_err(broken)?;
     for index in 0..archive.len() {
@@ -111,17 +130,19 @@ fn from_zip(
         let Some(id) = id_of(&inner).filter(|id| wanted(id)) else { continue };
         let name = format!("{}:{inner}", path.display());
         let bytes = read_limited(&mut member, &name)?;
-        each(RawGame { path: name, id, bytes })?;
+        if each(RawGame { path: name, id, bytes })?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 fn from_tar(
     path: &Path,
     file: File,
     wanted: &dyn Fn(&str) -> bool,
-    each: &mut dyn FnMut(RawGame) -> Result<(), EnvError>,
-) -> Result<(), EnvError> {
+    each: &mut dyn FnMut(RawGame) -> Result<ControlFlow<()>, EnvError>,
+) -> Result<ControlFlow<()>, EnvError> {
     let broken = |error: std::io::Error| damaged(path, &error);
     let decoder = zstd::Decoder::new(file).map_err(broken)?;
     let mut archive = tar::Archive::new(decoder);
@@ -131,9 +152,11 @@ fn from_tar(
         let Some(id) = id_of(&inner).filter(|id| wanted(id)) else { continue };
         let name = format!("{}:{inner}", path.display());
         let bytes = read_limited(&mut member, &name)?;
-        each(RawGame { path: name, id, bytes })?;
+        if each(RawGame { path: name, id, bytes })?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 fn read_limited(reader: &mut dyn Read, name: &str) -> Result<Vec<u8>, EnvError> {

@@ -1,15 +1,18 @@
 //! ALFWorld's tasks and splits: the official games from files, or the built-in generated ones.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
 use super::archive::{self, RawGame};
 use super::environment::AlfworldEnvironment;
+use super::explorer::Explorer;
 use super::file;
 use super::game::{Game, Wording};
+use super::generator::{BUILT_IN_SEED, Recipe, Split};
 use super::lists::Lists;
 use super::planner;
 use crate::{Benchmark, EnvError, Environment, Expert, SplitInfo, Task};
@@ -50,6 +53,19 @@ struct Entry {
 #[derive(Debug)]
 enum Source {
     Ready(Arc<Game>),
+    /// Made when it is first played.
+    Generated(Recipe, OnceLock<Arc<Game>>),
+}
+
+impl Source {
+    fn game(&self) -> Arc<Game> {
+        match self {
+            Self::Ready(game) => Arc::clone(game),
+            Self::Generated(recipe, game) => {
+                Arc::clone(game.get_or_init(|| Arc::new(recipe.game())))
+            }
+        }
+    }
 }
 
 /// The ALFWorld benchmark.
@@ -105,10 +121,13 @@ impl Alfworld {
         archive::for_each(path, &wanted, &mut |raw| {
             if raw.id.contains("movable") || raw.id.contains("Sliced") {
                 left_out.by_kind += 1;
-                return Ok(());
+            } else {
+                batch.push(raw);
             }
-            batch.push(raw);
-            if batch.len() == BATCH { parse(&mut batch, &mut left_out) } else { Ok(()) }
+            if batch.len() == BATCH {
+                parse(&mut batch, &mut left_out)?;
+            }
+            Ok(ControlFlow::Continue(()))
         })?;
         parse(&mut batch, &mut left_out)?;
         if loaded.is_empty() {
@@ -139,6 +158,40 @@ impl Alfworld {
         if !options.splits.is_empty() {
             alfworld.splits.retain(|(name, _)| chosen(name));
         }
+        Ok(alfworld)
+    }
+
+    /// The built-in games, which need no file. [`Options::lists`] does not apply to them.
+    pub fn built_in(options: &Options) -> Result<Self, EnvError> {
+        Self::generated(BUILT_IN_SEED, options)
+    }
+
+    /// Generated games like the built-in ones, from another seed.
+    pub fn generated(seed: u64, options: &Options) -> Result<Self, EnvError> {
+        let chosen = |split: &&Split| {
+            options.splits.is_empty() || options.splits.iter().any(|name| name == split.name())
+        };
+        let recipes = Split::ALL
+            .iter()
+            .filter(chosen)
+            .flat_map(|&split| (0..split.size()).map(move |index| Recipe::new(seed, split, index)));
+        let entries: Vec<Entry> = recipes
+            .map(|recipe| Entry {
+                task: Task { id: recipe.id(), kind: recipe.kind.name().to_owned() },
+                source: Source::Generated(recipe, OnceLock::new()),
+            })
+            .collect();
+        let known = |name: &&String| Split::ALL.iter().all(|split| split.name() != *name);
+        if let Some(unknown) = options.splits.iter().find(known) {
+            return Err(EnvError::Unknown {
+                what: "split",
+                name: unknown.clone(),
+                benchmark: "the built-in alfworld games".to_owned(),
+                hint: format!("there are {}", Split::ALL.map(Split::name).join(", ")),
+            });
+        }
+        let mut alfworld = Self::from_entries(entries);
+        alfworld.turn_limit = options.turn_limit;
         Ok(alfworld)
     }
 
@@ -219,9 +272,7 @@ impl Alfworld {
             benchmark: "alfworld".to_owned(),
             hint: "a task is named <split>/<task>/<trial>".to_owned(),
         })?;
-        match &self.entries[*index].source {
-            Source::Ready(game) => Ok(Arc::clone(game)),
-        }
+        Ok(self.entries[*index].source.game())
     }
 
     /// The number of turns after which episodes end by themselves, if any.
@@ -290,7 +341,7 @@ impl Benchmark for Alfworld {
     }
 
     fn expert(&self) -> Option<Box<dyn Expert>> {
-        None
+        Some(Box::new(Explorer))
     }
 }
 
