@@ -54,13 +54,12 @@ impl GuidedParams {
 
     fn check(&self) -> Result<(), OpdError> {
         let expected = "must be between 0 and 1";
-        let mix = self.mix.unwrap_or(0.5);
-        for (key, value) in [
+        let always = [
             ("share_start", self.share_start),
             ("share_end", self.share_end),
             ("decay", self.decay),
-            ("mix", mix),
-        ] {
+        ];
+        for (key, value) in always.into_iter().chain(self.mix.map(|mix| ("mix", mix))) {
             if !(0.0..=1.0).contains(&value) {
                 return Err(OpdError::Parameter { key, value: value.to_string(), expected });
             }
