@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod buffer;
+pub mod diagnostics;
 pub mod episode;
 pub mod error;
 pub mod locate;
@@ -22,6 +23,7 @@ pub mod methods;
 pub mod objective;
 pub mod random;
 pub mod refine;
+pub mod stats;
 pub mod validate;
 
 pub use error::{InputError, OpdError};

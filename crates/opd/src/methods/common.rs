@@ -3,7 +3,7 @@
 use super::record::{BatchRecord, terminations};
 use super::rows::{TrainRow, dropped_turns, plain_rows, token_counts};
 use super::{Located, Needs, Refined, TeacherDetail};
-use crate::episode::ScoredBatch;
+use crate::episode::{ScoredBatch, ScoredEpisode};
 use crate::error::OpdError;
 use crate::validate::fork::{FinishedFork, ForkRequest};
 
@@ -72,4 +72,31 @@ pub(super) fn record(batch: &ScoredBatch, located: &Located, rows: &[TrainRow]) 
         forks: Vec::new(),
         tokens: token_counts(rows),
     }
+}
+
+/// Mean number of replayed turns; `None` without episodes.
+pub(super) fn mean_prefix(batch: &ScoredBatch) -> Option<f64> {
+    let sum: usize = batch.episodes.iter().map(|episode| episode.prefix).sum();
+    (!batch.episodes.is_empty()).then(|| sum as f64 / batch.episodes.len() as f64)
+}
+
+/// The episode a fork belongs to.
+pub(super) fn forked_episode<'a>(
+    batch: &'a ScoredBatch,
+    fork: &FinishedFork,
+) -> Result<&'a ScoredEpisode, OpdError> {
+    batch.episode(fork.episode).ok_or(OpdError::Fork {
+        episode: fork.episode,
+        turn: fork.turn,
+        message: "the batch has no such episode",
+    })
+}
+
+/// Refuses a count of zero.
+pub(super) fn at_least_one(key: &'static str, value: usize) -> Result<(), OpdError> {
+    if value == 0 {
+        let expected = "must be at least 1";
+        return Err(OpdError::Parameter { key, value: "0".to_owned(), expected });
+    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exposure::{Exposure, Slot};
 use super::record::ForkRecord;
-use super::rows::{RowKind, TrainRow, plain_rows, row, token_counts};
+use super::rows::{RowKind, TrainRow, plain_rows, row};
 use super::state::{BatchCounter, MethodState};
 use super::{
     FinishedFork, ForkRequest, Located, Method, MethodKind, Needs, Refined, Setting, TeacherDetail,
@@ -30,7 +30,7 @@ use crate::objective::plan::Terms;
 use crate::refine::focus::{FocusMass, FocusParams, focus};
 use crate::validate::evaluator::Evaluator;
 use crate::validate::fork::{Feedback, ForkKind, ForkResult};
-use crate::validate::gate::{Completeness, Rules, Terminal, Verdict, judge};
+use crate::validate::gate::{Completeness, Rules, Terminal, judge};
 
 /// What sets the horizon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -298,13 +298,13 @@ impl Lens {
         fork: &FinishedFork,
         rows: &mut Vec<TrainRow>,
     ) -> Result<Option<FocusMass>, OpdError> {
-        let at = || OpdError::Fork {
+        let missing = || OpdError::Fork {
             episode: fork.episode,
             turn: fork.turn,
             message: "the batch has no such turn",
         };
-        let episode = batch.episode(fork.episode).ok_or_else(at)?;
-        let original = episode.turn(fork.turn).ok_or_else(at)?;
+        let episode = common::forked_episode(batch, fork)?;
+        let original = episode.turn(fork.turn).ok_or_else(missing)?;
         let mut mass = None;
         if self.params.refine.focus {
             let focused = focus(original, &self.params.focus_params())
@@ -313,7 +313,7 @@ impl Lens {
             let target = rows
                 .iter_mut()
                 .find(|row| (row.episode, row.turn, row.kind) == place)
-                .ok_or_else(at)?;
+                .ok_or_else(missing)?;
             target.weights = focused.weights.iter().map(|&r| r as f32).collect();
             target.validated = true;
             mass = Some(focused.mass);
@@ -375,12 +375,11 @@ impl Method for Lens {
         let mut rows = plain_rows(batch);
         let mut records = Vec::with_capacity(forks.len());
         for (request, fork) in common::paired(located, forks)? {
-            let verdict: Verdict = judge(fork, &self.params.rules())?;
+            let verdict = judge(fork, &self.params.rules())?;
             let focus = if verdict.accepted { self.absorb(batch, fork, &mut rows)? } else { None };
             records.push(ForkRecord::new(request, fork, verdict, focus));
         }
         let mut record = common::record(batch, located, &rows);
-        record.tokens = token_counts(&rows);
         record.forks = records;
         Ok(Refined { rows, record })
     }

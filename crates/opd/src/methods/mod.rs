@@ -7,12 +7,16 @@
 
 mod common;
 pub mod exposure;
+pub mod futurebridge;
+pub mod guided;
 pub mod lens;
 pub mod opd;
 pub mod params;
 pub mod record;
 pub mod rows;
 pub mod state;
+pub mod tcod_b2f;
+pub mod tcod_f2b;
 
 use serde::{Deserialize, Serialize};
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::evaluator::Evaluator;
 use super::fork::{Branch, BranchEnd, FinishedFork, ForkDrop, ForkResult, Pair, Side};
+use crate::episode::ScoredTurn;
 use crate::error::{InputError, OpdError};
 
 /// What a branch that solves the task is worth.
@@ -55,6 +56,8 @@ pub enum Cause {
     PromptTooLong,
     /// A response held no action.
     UnparsedAction,
+    /// The fork turn has no response that could be trained on.
+    NoResponse,
     /// The episode was over at the fork turn.
     NoContinuation,
     /// It ended before the turns asked for, which the rules do not allow.
@@ -167,6 +170,13 @@ pub fn judge(fork: &FinishedFork, rules: &Rules) -> Result<Verdict, OpdError> {
 }
 
 fn judge_pair(pair: &Pair, rules: &Rules) -> Result<Verdict, InputError> {
+    for branch in [&pair.base, &pair.guided] {
+        branch.response.check()?;
+        branch.continuation.iter().try_for_each(ScoredTurn::check)?;
+    }
+    if pair.guided.response.drop_reason().is_some() {
+        return Ok(Verdict::closed(Reason::Incomplete(Side::Guided, Cause::NoResponse)));
+    }
     let outcome = match rules.terminal {
         Terminal::Exclude => None,
         Terminal::Outcome => better_outcome(pair),
@@ -228,6 +238,7 @@ fn cause_code(cause: Cause) -> &'static str {
         Cause::EngineFailure => "engine_failure",
         Cause::PromptTooLong => "prompt_too_long",
         Cause::UnparsedAction => "unparsed_action",
+        Cause::NoResponse => "no_response",
         Cause::NoContinuation => "no_continuation",
         Cause::EndedEarly => "ended_early",
         Cause::NoContent => "no_content",
