@@ -37,7 +37,6 @@ pub(crate) fn check(resolved: &Resolved) -> Result<(), ConfigError> {
     }
 
     let positive = [
-        ("locate.residence", config.locate.residence),
         ("locate.epsilon", config.locate.epsilon),
         ("validate.temperature", config.validate.temperature),
         ("refine.weight_cap", config.refine.weight_cap),
@@ -114,10 +113,10 @@ pub(crate) fn check(resolved: &Resolved) -> Result<(), ConfigError> {
             format!("must not pass task.turn_limit ({})", config.task.turn_limit),
         );
     }
-    if config.locate.residence < 1.5 {
+    if config.locate.residence < 2 {
         return refuse(
             "locate.residence",
-            "must be at least 1.5, the fastest pace, so that one batch advances at most one turn"
+            "must be at least 2: the fastest pace is 1.5, and one batch advances at most one turn"
                 .to_owned(),
         );
     }

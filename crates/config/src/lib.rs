@@ -8,6 +8,7 @@
 pub mod check;
 pub mod error;
 pub mod layers;
+pub mod method;
 pub mod render;
 pub mod schema;
 pub mod trinity;

@@ -1,9 +1,20 @@
-//! The configuration's shape and the one place for its defaults: the paper's tables 4 and 5.
+//! The configuration's shape and its defaults: the paper's tables 4 and 5. What belongs to a method or a loss has its
+//! default there, in `lens-opd`, and is taken over here.
 
 use std::path::PathBuf;
 
+use lens_opd::buffer::{MAX_STALENESS, TRAIN_BATCH_ROWS};
+use lens_opd::methods::guided::GuidedParams;
+use lens_opd::methods::lens::LensParams;
+use lens_opd::methods::tcod_f2b::TcodF2bParams;
+use lens_opd::objective::LossParams;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// The method's own defaults, which live with the method.
+fn lens() -> LensParams {
+    LensParams::default()
+}
 
 /// Derives what every section has: serde with unknown keys refused, a schema, equality.
 macro_rules! section {
@@ -222,15 +233,15 @@ section! {
         /// How the horizon grows.
         clock: ClockName = ClockName::GapAdaptive,
         /// Curriculum residence budget eta: explorer batches at one depth when the pace is 1.
-        residence: f64 = 5.0,
+        residence: u32 = lens().locate.eta,
         /// Epsilon of the pace ratio and of the weights' normalisation.
-        epsilon: f64 = 1e-6,
+        epsilon: f64 = lens().locate.eps,
         /// The deepest horizon; 0 means the task's turn limit.
         max_horizon: usize = 0,
         /// How the candidate turn is chosen.
         proposal: ProposalName = ProposalName::TopKl,
         /// Top-KL turn proposals per trajectory.
-        proposals_per_episode: usize = 1,
+        proposals_per_episode: usize = lens().locate.proposals,
     }
 }
 
@@ -238,9 +249,9 @@ section! {
     /// Validate: forks, hints and the gate.
     ValidateSection {
         /// Future-validation horizon H: turns after the fork turn.
-        horizon: usize = 3,
+        horizon: usize = lens().validate.continuation_turns,
         /// Guidance-score temperature tau.
-        temperature: f64 = 1.0,
+        temperature: f64 = lens().validate.tau,
         /// What a branch that ends the task counts for.
         terminal: TerminalRule = TerminalRule::Exclude,
         /// The longest hint in tokens.
@@ -254,15 +265,15 @@ section! {
     /// Refine: internalisation and token focus.
     RefineSection {
         /// Whether accepted hints become guidance-internalisation rows.
-        internalize: bool = true,
+        internalize: bool = lens().refine.internalize,
         /// Weight of the internalisation loss, lambda_GI.
-        internalize_weight: f64 = 1.0,
+        internalize_weight: f64 = lens().refine.lambda_gi,
         /// Whether tokens of an accepted turn are reweighted.
-        focus: bool = true,
+        focus: bool = lens().refine.focus,
         /// Token-focus scale beta.
-        focus_scale: f64 = 1.0,
+        focus_scale: f64 = lens().refine.beta,
         /// Raw token-weight cap c_tok.
-        weight_cap: f64 = 5.0,
+        weight_cap: f64 = lens().refine.c_tok,
     }
 }
 
@@ -270,9 +281,9 @@ section! {
     /// TCOD's fixed clocks.
     TcodSection {
         /// Explorer batches per extra turn, eta.
-        growth: u64 = 5,
+        growth: u32 = TcodF2bParams::default().eta,
         /// The first horizon, k_start.
-        start: usize = 1,
+        start: usize = TcodF2bParams::default().start,
     }
 }
 
@@ -280,11 +291,11 @@ section! {
     /// Guided-OPD's decay of teacher control.
     GuidedSection {
         /// Probability of a teacher turn at the start.
-        start: f64 = 1.0,
+        start: f64 = GuidedParams::default().share_start,
         /// Probability at the end of the decay.
-        end: f64 = 0.0,
+        end: f64 = GuidedParams::default().share_end,
         /// Share of training over which it decays.
-        decay_share: f64 = 0.8,
+        decay_share: f64 = GuidedParams::default().decay,
     }
 }
 
@@ -294,11 +305,11 @@ section! {
         /// The token-level estimator.
         estimator: EstimatorName = EstimatorName::RklFull,
         /// KL coefficient (the advantage's scale in k1_pg).
-        kl_coef: f64 = 1.0,
+        kl_coef: f64 = LossParams::default().kl_coef,
         /// PPO clip range of k1_pg.
-        clip: f64 = 0.2,
+        clip: f64 = LossParams::default().clip_range,
         /// Dual clip of k1_pg.
-        dual_clip: f64 = 3.0,
+        dual_clip: f64 = LossParams::default().dual_clip,
         /// k of rkl_topk.
         top_k: usize = 64,
     }
@@ -348,9 +359,9 @@ section! {
         /// Optimiser steps.
         steps: u64 = 250,
         /// Rows in one optimiser step ("train batch size").
-        batch_size: usize = 64,
+        batch_size: usize = TRAIN_BATCH_ROWS,
         /// Rows of a version older than the step's index minus this are dropped.
-        max_staleness: u64 = 2,
+        max_staleness: u64 = MAX_STALENESS,
         /// Optimiser steps between checkpoints.
         save_interval: u64 = 250,
         /// Explorer batches between evaluations.

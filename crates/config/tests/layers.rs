@@ -84,7 +84,7 @@ fn values_out_of_range_are_refused() {
         ("eval.top_p=1.5", "must lie between 0 and 1"),
         ("refine.weight_cap=0.5", "must be at least 1"),
         ("locate.max_horizon=31", "must not pass task.turn_limit (30)"),
-        ("locate.residence=1.0", "at least 1.5"),
+        ("locate.residence=1", "at least 2"),
         ("seeds=[]", "at least one seed"),
         ("seeds=[1,1]", "names a seed twice"),
         ("name=a/b", "plain folder name"),

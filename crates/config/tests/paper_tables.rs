@@ -37,7 +37,7 @@ fn table_4_training_configuration() {
         assert_eq!(limits, (10_240, 512), "{name}");
         assert_eq!(config.rollout.temperature, 1.0, "{name}");
         assert_eq!(config.seeds, [42, 43, 44, 45, 46], "{name}");
-        assert_eq!(config.locate.residence, 5.0, "{name}");
+        assert_eq!(config.locate.residence, 5, "{name}");
         assert_eq!(config.locate.proposals_per_episode, 1, "{name}");
         assert_eq!(config.validate.horizon, 3, "{name}");
         assert_eq!(config.validate.temperature, 1.0, "{name}");
