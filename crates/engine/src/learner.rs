@@ -70,6 +70,9 @@ pub trait Learner: Send {
     /// A frozen copy of the weights as they are now.
     fn snapshot(&mut self) -> Result<Arc<dyn Policy>, EngineError>;
 
+    /// About how many bytes one checkpoint takes.
+    fn checkpoint_bytes(&self) -> u64;
+
     /// Writes the model as a Hugging Face directory.
     fn save_model(&self, directory: &Path) -> Result<(), EngineError>;
 
