@@ -4,3 +4,4 @@ pub mod config;
 #[allow(unsafe_code)]
 pub mod kernels;
 pub mod tensor;
+pub mod train;
