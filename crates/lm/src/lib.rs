@@ -8,3 +8,4 @@ pub mod error;
 pub mod kernels;
 pub mod tensor;
 pub mod tokenizer;
+pub mod train;
