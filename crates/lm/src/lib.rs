@@ -1,6 +1,8 @@
 //! Decoder language models on the CPU.
 
 pub mod cache;
+pub mod chat;
+pub mod checkpoint;
 pub mod config;
 pub mod error;
 pub mod generate;
@@ -12,3 +14,4 @@ mod prefill;
 pub mod sampling;
 pub mod score;
 pub mod tensor;
+pub mod tokenizer;

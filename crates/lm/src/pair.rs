@@ -231,7 +231,7 @@ fn shared_vocab(
 ) -> Result<usize, LmError> {
     let sizes = [student, teacher].map(|model| model.config().vocab_size);
     match real_vocab {
-        None if sizes[0] != sizes[1] => Err(LmError::Pair(format!(
+        None if sizes[0] != sizes[1] => Err(LmError::Setting(format!(
             "the student has {} rows of embedding and the teacher {}; give the tokenizer's number of real tokens",
             sizes[0], sizes[1]
         ))),

@@ -100,7 +100,7 @@ pub(crate) fn real_vocab(model: &Model, real_vocab: Option<usize>) -> Result<usi
     match real_vocab {
         None => Ok(padded),
         Some(real) if (1..=padded).contains(&real) => Ok(real),
-        Some(real) => Err(LmError::Config(format!(
+        Some(real) => Err(LmError::Setting(format!(
             "{real} real tokens do not fit a model with {padded} rows of embedding; tokenizer and model do not belong together"
         ))),
     }

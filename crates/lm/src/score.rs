@@ -174,7 +174,7 @@ pub(crate) fn check_tau(tau: f32) -> Result<(), LmError> {
     if tau.is_finite() && tau > 0.0 {
         return Ok(());
     }
-    Err(LmError::Config(format!("tau {tau} is not a number above 0")))
+    Err(LmError::Setting(format!("tau {tau} is not a number above 0")))
 }
 
 pub(crate) fn check_row(

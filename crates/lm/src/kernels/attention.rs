@@ -93,7 +93,7 @@ pub(crate) fn attend<E: Element>(
             let tokens = first..task.tokens.end.min(first + step);
             // SAFETY: the tasks cover disjoint rows and heads of an output that is mutably borrowed.
             unsafe {
-                query_block(isa, shape, layer, queries, segment, kv_head, tokens, out, scratch)
+                query_block(isa, shape, layer, queries, segment, kv_head, tokens, out, scratch);
             };
         }
     };
@@ -101,7 +101,9 @@ pub(crate) fn attend<E: Element>(
         tasks.par_iter().for_each_init(Scratch::default, run);
     } else {
         let mut scratch = Scratch::default();
-        tasks.iter().for_each(|task| run(&mut scratch, task));
+        for task in &tasks {
+            run(&mut scratch, task);
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub fn exp(x: f32) -> f32 {
     p = p.mul_add(r, 8.333_452e-3);
     p = p.mul_add(r, 4.166_579_6e-2);
     p = p.mul_add(r, 1.666_666_5e-1);
-    p = p.mul_add(r, 5.000_000_1e-1);
+    p = p.mul_add(r, 0.5);
     let value = p.mul_add(r * r, r) + 1.0;
     // n = 128 occurs at the ceiling; two factors keep each of them a normal number.
     let n = n as i32;

@@ -182,19 +182,14 @@ impl Packed {
         self.raw_row(output, into);
         if !self.scales.is_empty() {
             let scale = self.scales[output];
-            into.iter_mut().for_each(|value| *value *= scale);
+            for value in into {
+                *value *= scale;
+            }
         }
     }
 
     fn raw_row(&self, output: usize, into: &mut [f32]) {
         assert!(output < self.outputs, "row {output} of {}", self.outputs);
-        fn gather<E: Element>(values: &[E], output: usize, into: &mut [f32]) {
-            let panel = &values[output / PANEL * PANEL * into.len()..][..PANEL * into.len()];
-            let slot = E::slot(output % PANEL);
-            for (value, step) in into.iter_mut().zip(panel.chunks_exact(PANEL)) {
-                *value = step[slot].widen();
-            }
-        }
         assert_eq!(into.len(), self.inputs, "a row has as many values as the matrix has inputs");
         match &self.store {
             Store::F32(values) => gather(values, output, into),
@@ -403,6 +398,15 @@ impl Packed {
             }
             row += count;
         }
+    }
+}
+
+/// Picks one output's weights out of its panel.
+fn gather<E: Element>(values: &[E], output: usize, into: &mut [f32]) {
+    let panel = &values[output / PANEL * PANEL * into.len()..][..PANEL * into.len()];
+    let slot = E::slot(output % PANEL);
+    for (value, step) in into.iter_mut().zip(panel.chunks_exact(PANEL)) {
+        *value = step[slot].widen();
     }
 }
 

@@ -64,6 +64,7 @@ impl Element for u16 {
     #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "avx2,fma")]
+    #[expect(clippy::cast_ptr_alignment, reason = "the load takes any alignment")]
     unsafe fn load(from: *const Self) -> [__m256; 2] {
         // SAFETY: the caller vouches for sixteen readable values, 32 bytes.
         let both = unsafe { _mm256_loadu_si256(from.cast::<__m256i>()) };
@@ -84,6 +85,7 @@ impl Element for i8 {
     #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "avx2,fma")]
+    #[expect(clippy::cast_ptr_alignment, reason = "the load takes any alignment")]
     unsafe fn load(from: *const Self) -> [__m256; 2] {
         // SAFETY: the caller vouches for sixteen readable values; each load takes eight bytes.
         let (low, high) = unsafe {

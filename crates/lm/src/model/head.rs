@@ -79,6 +79,9 @@ pub(crate) fn chunk_stats(isa: Isa, logits: &[f32]) -> Vec<ChunkStats> {
         .collect()
 }
 
+/// A row's softmax and its largest logits with their ids, best first.
+pub(crate) type SummaryAndTop = (RowSummary, Vec<(f32, u32)>);
+
 impl Inner {
     /// All logits of the first `vocab` ids, one row a hidden state.
     pub(crate) fn logits(&self, hidden: &Matrix, vocab: usize) -> Matrix {
@@ -120,7 +123,7 @@ impl Inner {
         vocab: usize,
         tau: f32,
         top_k: usize,
-    ) -> Vec<Option<(RowSummary, Vec<(f32, u32)>)>> {
+    ) -> Vec<Option<SummaryAndTop>> {
         let mut chunks = per_chunk(hidden.rows(), vocab, |chunk, rows, buffer| {
             let ids = chunk_ids(vocab, chunk);
             self.chunk_logits(hidden, rows.clone(), vocab, chunk, tau, buffer);

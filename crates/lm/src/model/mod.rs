@@ -5,10 +5,12 @@ mod head;
 mod rope;
 mod weights;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::{CacheShape, KvFormat};
+use crate::checkpoint::TensorSource;
 use crate::config::ModelConfig;
 use crate::error::LmError;
 use crate::kernels::attention::HeadShape;
@@ -19,7 +21,7 @@ pub use crate::kernels::packed::WeightFormat;
 pub(crate) use forward::Segment;
 pub(crate) use head::{CHUNK, RowSummary, chunk_ids, chunk_stats, keep_leaders, per_chunk};
 use rope::Rope;
-use weights::Weights;
+use weights::{Values, Weights};
 
 /// A decoder model ready to generate and score. Cloning is cheap: clones share the weights.
 #[derive(Debug, Clone)]
@@ -51,8 +53,33 @@ impl Model {
         parameters: &Parameters,
         format: WeightFormat,
     ) -> Result<Self, LmError> {
-        check_config(config)?;
         weights::check(config, parameters)?;
+        Self::build(config, &|name| Ok(Cow::Borrowed(&parameters[name].data)), format)
+    }
+
+    /// Like [`Model::new`], but reads one matrix at a time, so that only the packed weights stay in memory.
+    pub fn load(
+        config: &ModelConfig,
+        source: &dyn TensorSource,
+        format: WeightFormat,
+    ) -> Result<Self, LmError> {
+        let shapes = config.parameter_shapes();
+        weights::check_shapes(config, &|name| source.shape(name))?;
+        let read = |name: &str| {
+            let mut values = vec![0.0; shapes[name].iter().product()];
+            source.read_values(name, 0, &mut values)?;
+            weights::check_finite(name, &values)?;
+            Ok(Cow::Owned(values))
+        };
+        Self::build(config, &read, format)
+    }
+
+    fn build(
+        config: &ModelConfig,
+        values: &Values<'_>,
+        format: WeightFormat,
+    ) -> Result<Self, LmError> {
+        check_config(config)?;
         let kv_format = match format {
             WeightFormat::F32 => KvFormat::F32,
             WeightFormat::Bf16 | WeightFormat::Int8 => KvFormat::Bf16,
@@ -63,7 +90,7 @@ impl Model {
                 kv_format,
                 isa: Isa::detect(),
                 rope: Rope::new(config),
-                weights: Weights::pack(config, parameters, format),
+                weights: Weights::pack(config, values, format)?,
                 identity: new_identity(),
             }),
         })
@@ -84,7 +111,7 @@ impl Model {
 
     fn changed(mut self, change: impl FnOnce(&mut Inner)) -> Result<Self, LmError> {
         let inner = Arc::get_mut(&mut self.inner).ok_or_else(|| {
-            LmError::Config("a model is adjusted before it is shared, not after".to_owned())
+            LmError::Setting("a model is adjusted before it is shared, not after".to_owned())
         })?;
         change(inner);
         Ok(self)
@@ -94,8 +121,9 @@ impl Model {
     /// otherwise the clones keep the old weights until they are dropped.
     pub fn refresh(&mut self, parameters: &Parameters) -> Result<(), LmError> {
         weights::check(&self.inner.config, parameters)?;
+        let values = |name: &str| Ok(Cow::Borrowed(&parameters[name].data[..]));
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.weights.fill(&inner.config, parameters);
+            inner.weights.fill(&inner.config, &values)?;
             inner.identity = new_identity();
         } else {
             let old = &self.inner;
@@ -104,7 +132,7 @@ impl Model {
                 kv_format: old.kv_format,
                 isa: old.isa,
                 rope: Rope::new(&old.config),
-                weights: Weights::pack(&old.config, parameters, old.weights.format),
+                weights: Weights::pack(&old.config, &values, old.weights.format)?,
                 identity: new_identity(),
             });
         }
@@ -172,16 +200,16 @@ fn check_config(config: &ModelConfig) -> Result<(), LmError> {
         ("max_position", config.max_position),
     ];
     if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-        return Err(LmError::Config(format!("{name} is 0")));
+        return Err(LmError::Setting(format!("{name} is 0")));
     }
     if !config.heads.is_multiple_of(config.kv_heads) {
-        return Err(LmError::Config(format!(
+        return Err(LmError::Setting(format!(
             "{} query heads cannot share {} key heads evenly",
             config.heads, config.kv_heads
         )));
     }
     if !config.head_dim.is_multiple_of(2) {
-        return Err(LmError::Config(format!(
+        return Err(LmError::Setting(format!(
             "head_dim {} is odd; rotary positions turn pairs",
             config.head_dim
         )));

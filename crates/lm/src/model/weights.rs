@@ -1,11 +1,16 @@
 //! A model's parameters, checked and packed.
 
+use std::borrow::Cow;
+
 use rayon::prelude::*;
 
 use crate::config::ModelConfig;
 use crate::error::LmError;
 use crate::kernels::packed::{Packed, WeightFormat};
 use crate::tensor::Parameters;
+
+/// Gives the values of a parameter by name.
+pub(crate) type Values<'a> = dyn Fn(&str) -> Result<Cow<'a, [f32]>, LmError> + 'a;
 
 #[derive(Debug)]
 pub(crate) struct Layer {
@@ -36,9 +41,9 @@ impl Weights {
     /// Packs checked parameters.
     pub(crate) fn pack(
         config: &ModelConfig,
-        parameters: &Parameters,
+        values: &Values<'_>,
         format: WeightFormat,
-    ) -> Self {
+    ) -> Result<Self, LmError> {
         let (hidden, ff) = (config.hidden_size, config.intermediate_size);
         let matrix = |outputs, inputs| Packed::zeroed(format, outputs, inputs, false);
         let qk_norm = if config.qk_norm { config.head_dim } else { 0 };
@@ -64,39 +69,44 @@ impl Weights {
             head: matrix(config.vocab_size, hidden),
             embedding: (!config.tied_head).then(|| matrix(config.vocab_size, hidden)),
         };
-        weights.fill(config, parameters);
-        weights
+        weights.fill(config, values)?;
+        Ok(weights)
     }
 
     /// Packs other checked parameters into the same memory.
-    pub(crate) fn fill(&mut self, config: &ModelConfig, parameters: &Parameters) {
-        let get = |name: &str| &parameters[name].data[..];
+    pub(crate) fn fill(
+        &mut self,
+        config: &ModelConfig,
+        values: &Values<'_>,
+    ) -> Result<(), LmError> {
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            let get = |name: &str| get(&format!("model.layers.{index}.{name}"));
-            layer.input_norm.copy_from_slice(get("input_layernorm.weight"));
-            layer.post_norm.copy_from_slice(get("post_attention_layernorm.weight"));
+            let get = |name: &str| values(&format!("model.layers.{index}.{name}"));
+            layer.input_norm.copy_from_slice(&get("input_layernorm.weight")?);
+            layer.post_norm.copy_from_slice(&get("post_attention_layernorm.weight")?);
             if config.qk_norm {
-                layer.q_norm.copy_from_slice(get("self_attn.q_norm.weight"));
-                layer.k_norm.copy_from_slice(get("self_attn.k_norm.weight"));
+                layer.q_norm.copy_from_slice(&get("self_attn.q_norm.weight")?);
+                layer.k_norm.copy_from_slice(&get("self_attn.k_norm.weight")?);
             }
-            let qkv = ["q", "k", "v"];
-            layer.qkv.fill(&qkv.map(|part| get(&format!("self_attn.{part}_proj.weight"))));
+            let projection = |part: &str, kind: &str| get(&format!("self_attn.{part}_proj.{kind}"));
+            let [q, k, v] = ["q", "k", "v"].map(|part| projection(part, "weight"));
+            layer.qkv.fill(&[&q?, &k?, &v?]);
             if config.qkv_bias {
-                layer.qkv.fill_bias(&qkv.map(|part| get(&format!("self_attn.{part}_proj.bias"))));
+                let [q, k, v] = ["q", "k", "v"].map(|part| projection(part, "bias"));
+                layer.qkv.fill_bias(&[&q?, &k?, &v?]);
             }
-            layer.o.fill(&[get("self_attn.o_proj.weight")]);
-            layer.gate_up.fill(&["gate", "up"].map(|part| get(&format!("mlp.{part}_proj.weight"))));
-            layer.down.fill(&[get("mlp.down_proj.weight")]);
+            layer.o.fill(&[&get("self_attn.o_proj.weight")?]);
+            layer.gate_up.fill(&[&get("mlp.gate_proj.weight")?, &get("mlp.up_proj.weight")?]);
+            layer.down.fill(&[&get("mlp.down_proj.weight")?]);
         }
-        self.norm.copy_from_slice(get("model.norm.weight"));
-        let embedding = get("model.embed_tokens.weight");
-        match &mut self.embedding {
-            None => self.head.fill(&[embedding]),
-            Some(table) => {
-                table.fill(&[embedding]);
-                self.head.fill(&[get("lm_head.weight")]);
-            }
+        self.norm.copy_from_slice(&values("model.norm.weight")?);
+        let table = self.embedding.as_mut();
+        if let Some(table) = table {
+            table.fill(&[&values("model.embed_tokens.weight")?]);
+            self.head.fill(&[&values("lm_head.weight")?]);
+        } else {
+            self.head.fill(&[&values("model.embed_tokens.weight")?]);
         }
+        Ok(())
     }
 
     /// The embedding of a token.
@@ -120,20 +130,41 @@ impl Weights {
 
 /// Whether every parameter is there, has its shape and is finite.
 pub(crate) fn check(config: &ModelConfig, parameters: &Parameters) -> Result<(), LmError> {
-    for (name, shape) in config.parameter_shapes() {
-        let Some(tensor) = parameters.get(&name) else {
-            return Err(LmError::MissingParameter { name });
-        };
-        if tensor.shape != shape || tensor.data.len() != shape.iter().product::<usize>() {
-            return Err(LmError::ParameterShape {
-                name,
-                found: tensor.shape.clone(),
-                expected: shape,
-            });
+    check_shapes(config, &|name| parameters.get(name).map(|tensor| tensor.shape.clone()))?;
+    for name in config.parameter_shapes().keys() {
+        let tensor = &parameters[name];
+        if tensor.len() != tensor.shape.iter().product::<usize>() {
+            let problem = format!("has {} values for shape {:?}", tensor.len(), tensor.shape);
+            return Err(LmError::Parameter { name: name.clone(), problem });
         }
-        if let Some(index) = tensor.data.par_iter().position_first(|value| !value.is_finite()) {
-            return Err(LmError::ParameterNotFinite { name, index });
-        }
+        check_finite(name, &tensor.data)?;
     }
     Ok(())
+}
+
+pub(crate) fn check_shapes(
+    config: &ModelConfig,
+    shape: &dyn Fn(&str) -> Option<Vec<usize>>,
+) -> Result<(), LmError> {
+    for (name, expected) in config.parameter_shapes() {
+        let problem = match shape(&name) {
+            Some(found) if found == expected => continue,
+            Some(found) => {
+                format!("has shape {found:?}; the model's configuration says {expected:?}")
+            }
+            None => "is missing".to_owned(),
+        };
+        return Err(LmError::Parameter { name, problem });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_finite(name: &str, values: &[f32]) -> Result<(), LmError> {
+    match values.par_iter().position_first(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(index) => Err(LmError::Parameter {
+            name: name.to_owned(),
+            problem: format!("holds {} at index {index}", values[index]),
+        }),
+    }
 }
