@@ -1,0 +1,11 @@
+//! What must hold for every input.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod focus;
+mod gate;
+mod gradients;
+mod horizon;
+mod plan;
+mod statistics;
