@@ -1,6 +1,10 @@
 //! Decoder language models on the CPU.
 
+pub mod chat;
+pub mod checkpoint;
 pub mod config;
+pub mod error;
 #[allow(unsafe_code)]
 pub mod kernels;
 pub mod tensor;
+pub mod tokenizer;
