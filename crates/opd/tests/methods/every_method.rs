@@ -231,10 +231,10 @@ fn impossible_parameters_are_refused_by_key() {
         (r#"{"name": "tcod-f2b", "eta": 0}"#, "eta"),
         (r#"{"name": "tcod-f2b", "start": 0}"#, "start"),
         (r#"{"name": "tcod-b2f", "eta": 0}"#, "eta"),
-        (r#"{"name": "guided", "mix": 1.5}"#, "mix"),
-        (r#"{"name": "guided", "decay": -0.1}"#, "decay"),
-        (r#"{"name": "guided", "total_batches": 0}"#, "total_batches"),
-        (r#"{"name": "futurebridge", "continuation_turns": 0}"#, "continuation_turns"),
+        (r#"{"name": "guided-opd", "mix": 1.5}"#, "mix"),
+        (r#"{"name": "guided-opd", "decay": -0.1}"#, "decay"),
+        (r#"{"name": "guided-opd", "total_batches": 0}"#, "total_batches"),
+        (r#"{"name": "futurebridge-opd", "continuation_turns": 0}"#, "continuation_turns"),
     ] {
         assert_eq!(refused(text), key, "{text}");
     }

@@ -9,3 +9,4 @@ mod gradients;
 mod horizon;
 mod plan;
 mod statistics;
+mod support_of_tokens;
