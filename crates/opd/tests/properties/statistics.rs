@@ -5,12 +5,50 @@ use lens_opd::stats::bootstrap::{
 };
 use proptest::prelude::*;
 
+use crate::support::draws;
+
 const QUICK: Resampling = Resampling { resamples: 400, level: 0.9, seed: 5, index: 0 };
 
 fn measurements() -> impl Strategy<Value = Vec<Clustered>> {
     prop::collection::vec((0_u64..8, -3.0_f64..3.0), 1..60).prop_map(|values| {
         values.into_iter().map(|(cluster, value)| Clustered { cluster, value }).collect()
     })
+}
+
+/// Draws from the standard normal distribution, each repeated `copies` times in a cluster of its own.
+fn normal(count: u64, copies: usize) -> Vec<Clustered> {
+    let mut stream = draws(77);
+    (0..count)
+        .flat_map(|cluster| vec![Clustered { cluster, value: stream.normal() }; copies])
+        .collect()
+}
+
+fn width(values: &[Clustered]) -> f64 {
+    let interval =
+        clustered_mean(values, &Resampling { resamples: 4000, ..QUICK }).expect("finite");
+    interval.high - interval.low
+}
+
+#[test]
+fn an_interval_is_as_wide_as_theory_says() {
+    // 90% of a normal mean lies within 1.645 standard errors.
+    let theory = 2.0 * 1.645 / 400_f64.sqrt();
+    let found = width(&normal(400, 1));
+    assert!((found / theory - 1.0).abs() < 0.15, "{found}, theory {theory}");
+}
+
+#[test]
+fn copies_inside_a_cluster_are_no_new_evidence() {
+    let (once, copied) = (width(&normal(100, 1)), width(&normal(100, 9)));
+    assert!((copied / once - 1.0).abs() < 1e-9, "{copied} against {once}");
+    let mut unclustered = normal(100, 9);
+    for (value, cluster) in unclustered.iter_mut().zip(0..) {
+        value.cluster = cluster;
+    }
+    assert!(
+        width(&unclustered) < 0.5 * once,
+        "pretending they are independent narrows the interval"
+    );
 }
 
 proptest! {
