@@ -78,6 +78,38 @@ impl NativeLearner {
         })
     }
 
+    /// Wraps a fresh model, without a teacher: for supervised learning.
+    pub fn fresh(
+        files: ModelFiles,
+        parameters: Parameters,
+        options: LearnerOptions,
+    ) -> Result<Self, EngineError> {
+        let codec = Arc::new(NativeCodec::new(&files)?);
+        let real_vocab = codec.tokenizer().real_tokens();
+        let trainer = trainer(&files, parameters, &options, real_vocab)?;
+        Ok(Self {
+            trainer,
+            files,
+            codec,
+            options,
+            real_vocab,
+            teacher: None,
+            teacher_head: Vec::new(),
+            heads: BTreeMap::new(),
+        })
+    }
+
+    /// Changes the learning rate of the steps to come.
+    pub fn set_learning_rate(&mut self, lr: f64) {
+        self.options.optimizer.lr = lr;
+    }
+
+    /// Writes the model in a storage type of the caller's choice.
+    pub fn save_model_as(&self, directory: &Path, dtype: Dtype) -> Result<(), EngineError> {
+        let parameters = self.trainer.parameters();
+        Ok(save(directory, &self.files, &parameters, &SaveOptions::new(dtype))?)
+    }
+
     /// The tokenizer and chat template.
     pub fn codec(&self) -> &Arc<NativeCodec> {
         &self.codec
@@ -277,8 +309,7 @@ impl Learner for NativeLearner {
     }
 
     fn save_model(&self, directory: &Path) -> Result<(), EngineError> {
-        let parameters = self.trainer.parameters();
-        Ok(save(directory, &self.files, &parameters, &SaveOptions::new(Dtype::F32))?)
+        self.save_model_as(directory, Dtype::F32)
     }
 
     fn save_state(&self, heads: &[u64]) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
