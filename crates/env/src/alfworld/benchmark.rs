@@ -275,6 +275,11 @@ impl Alfworld {
         Ok(self.entries[*index].source.game())
     }
 
+    /// A fresh environment of the concrete type, for callers that want its plans or its size.
+    pub fn play(self: &Arc<Self>) -> AlfworldEnvironment {
+        AlfworldEnvironment::new(Arc::clone(self))
+    }
+
     /// The number of turns after which episodes end by themselves, if any.
     pub fn turn_limit(&self) -> Option<usize> {
         self.turn_limit
@@ -322,7 +327,7 @@ impl Benchmark for Alfworld {
     }
 
     fn environment(self: Arc<Self>) -> Result<Box<dyn Environment>, EnvError> {
-        Ok(Box::new(AlfworldEnvironment::new(self)))
+        Ok(Box::new(self.play()))
     }
 
     /// TCOD's actions where its lists have the game (none for the Hard games); otherwise the stored solution or, for

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use lens_env::alfworld::Alfworld;
+use lens_env::alfworld::{Alfworld, AlfworldEnvironment};
 use lens_env::{Actions, Benchmark, Environment, Status, Task, View};
 use lens_opd::random::{Purpose, Stream, StreamKey};
 
@@ -140,13 +140,12 @@ impl Bench {
         tasks: &[Task],
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
-        let before = resident_bytes();
         let start = CpuTime::now();
-        let mut running: Vec<(Box<dyn Environment>, View)> = Vec::with_capacity(self.environments);
+        let mut running: Vec<(AlfworldEnvironment, View)> = Vec::with_capacity(self.environments);
         let mut games = 0;
         for task in tasks.iter().cycle().take(self.environments) {
             games += alfworld.game(&task.id)?.heap_bytes();
-            let mut environment = Arc::clone(alfworld).environment()?;
+            let mut environment = alfworld.play();
             let view = environment.reset(task)?;
             running.push((environment, view));
         }
@@ -163,24 +162,24 @@ impl Bench {
         let seconds = start.seconds();
         let label = format!("{} environments at once, {done} steps", running.len());
         writeln!(out, "{label:<44}{:>12.0} steps per CPU-second", f64::from(done) / seconds)?;
-        let count = running.len().max(1);
-        writeln!(
-            out,
-            "{:<44}{:>12.1} kB",
-            "a game in memory, shared by its players",
-            games as f64 / count as f64 / 1e3
-        )?;
-        if let (Some(before), Some(after)) = (before, resident_bytes()) {
-            let each = after.saturating_sub(before) as f64 / count as f64;
-            writeln!(
-                out,
-                "{:<44}{:>12.1} kB",
-                "a live environment with its latest view",
-                each / 1e3
-            )?;
-        }
+        let each = |bytes: usize| bytes as f64 / running.len().max(1) as f64 / 1e3;
+        writeln!(out, "{:<44}{:>12.1} kB", "a game, shared by its players", each(games))?;
+        let environments = running.iter().map(|(environment, _)| environment.bytes()).sum();
+        writeln!(out, "{:<44}{:>12.1} kB", "a live environment", each(environments))?;
+        let views = running.iter().map(|(_, view)| view_bytes(view)).sum();
+        writeln!(out, "{:<44}{:>12.1} kB", "its latest view, kept by the player", each(views))?;
         Ok(())
     }
+}
+
+fn view_bytes(view: &View) -> usize {
+    let commands = match &view.actions {
+        Actions::Commands(commands) => commands.as_slice(),
+        Actions::Templates { .. } => &[],
+    };
+    let text = |text: &String| size_of::<String>() + text.capacity();
+    let listed: usize = commands.iter().map(text).sum();
+    size_of::<View>() + view.task.capacity() + view.observation.capacity() + listed
 }
 
 fn stream() -> Stream {
@@ -202,12 +201,4 @@ fn choose(view: &View, stream: &mut Stream) -> String {
         }
         Actions::Templates { .. } => String::new(),
     }
-}
-
-/// Resident memory of this process, where the system tells.
-fn resident_bytes() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
 }

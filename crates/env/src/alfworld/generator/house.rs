@@ -99,18 +99,20 @@ impl House {
         let mut fresh = Fresh::new();
         let mut receptacles: Vec<ReceptacleFacts> = Vec::new();
         for furniture in room.furniture() {
-            let count = choose(&mut stream, furniture.counts).copied().unwrap_or(0);
+            let count = choose(&mut stream, &furniture.counts).copied().unwrap_or(0);
             let mut openable = chance(&mut stream, furniture.openable);
             for _ in 0..count {
                 // Cabinets and drawers of a house mostly agree on whether they open.
                 if chance(&mut stream, 40) {
                     openable = chance(&mut stream, furniture.openable);
                 }
-                let (share, partners) = furniture.shares;
-                let shared = chance(&mut stream, share)
+                let shared = chance(&mut stream, furniture.shares)
                     .then(|| {
                         let fits = |other: &&ReceptacleFacts| {
-                            partners.iter().any(|partner| other.kind == type_name(partner))
+                            furniture
+                                .partners
+                                .iter()
+                                .any(|partner| other.kind == type_name(partner))
                         };
                         let others: Vec<&ReceptacleFacts> =
                             receptacles.iter().filter(fits).collect();

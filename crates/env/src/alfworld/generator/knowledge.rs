@@ -2,6 +2,8 @@
 //!
 //! The numbers are counted from ALFWorld's training games, so that generated houses feel like real ones.
 
+use std::sync::LazyLock;
+
 use crate::alfworld::problem::Affordances;
 
 /// A kind of room; a house is one room, as in ALFWorld.
@@ -31,131 +33,33 @@ impl Room {
         }
     }
 
+    /// The receptacles found in it.
     pub(super) fn furniture(self) -> &'static [Furniture] {
-        match self {
-            Self::Kitchen => KITCHEN_FURNITURE,
-            Self::LivingRoom => LIVING_ROOM_FURNITURE,
-            Self::Bedroom => BEDROOM_FURNITURE,
-            Self::Bathroom => BATHROOM_FURNITURE,
-        }
+        &TABLES[self as usize].0
     }
 
+    /// The things found in it.
     pub(super) fn belongings(self) -> &'static [Belonging] {
-        match self {
-            Self::Kitchen => KITCHEN_THINGS,
-            Self::LivingRoom => LIVING_ROOM_THINGS,
-            Self::Bedroom => BEDROOM_THINGS,
-            Self::Bathroom => BATHROOM_THINGS,
-        }
+        &TABLES[self as usize].1
     }
 }
 
 /// A kind of receptacle in a kind of room.
+#[derive(Debug)]
 pub(super) struct Furniture {
     pub(super) kind: &'static str,
-    /// How many there are: one of these, each as likely as the others.
-    pub(super) counts: &'static [u8],
     /// How many in a hundred can be opened.
     pub(super) openable: u8,
-    /// How many in a hundred are reached from where another receptacle is, and of which kinds that may be.
-    pub(super) shares: (u8, &'static [&'static str]),
+    /// How many in a hundred are reached from where another receptacle is.
+    pub(super) shares: u8,
+    /// Which kinds that may be.
+    pub(super) partners: Vec<&'static str>,
+    /// How many there are: one of these, each as likely as the others.
+    pub(super) counts: Vec<u8>,
 }
-
-const fn furniture(
-    kind: &'static str,
-    counts: &'static [u8],
-    openable: u8,
-    shares: (u8, &'static [&'static str]),
-) -> Furniture {
-    Furniture { kind, counts, openable, shares }
-}
-
-const ALONE: (u8, &[&str]) = (0, &[]);
-
-const KITCHEN_FURNITURE: &[Furniture] = &[
-    furniture("CounterTop", &[1, 2, 2, 2, 3, 3, 4], 0, ALONE),
-    furniture("DiningTable", &[0, 0, 0, 1, 1, 1, 2], 0, ALONE),
-    furniture("SideTable", &[0, 0, 0, 0, 0, 0, 0, 1], 0, ALONE),
-    furniture("Shelf", &[0, 0, 0, 0, 0, 3], 0, ALONE),
-    furniture("SinkBasin", &[1], 0, ALONE),
-    furniture("Toaster", &[1], 0, (27, &["CounterTop"])),
-    furniture("CoffeeMachine", &[1], 0, (22, &["CounterTop"])),
-    furniture("Microwave", &[1], 100, ALONE),
-    furniture("Fridge", &[1], 100, ALONE),
-    furniture("GarbageCan", &[1], 0, (5, &["Cabinet", "StoveBurner"])),
-    furniture("StoveBurner", &[4, 4, 4, 4, 4, 4, 4, 4, 4, 6], 0, (40, &["StoveBurner"])),
-    furniture(
-        "Cabinet",
-        &[4, 8, 9, 10, 10, 11, 12, 13, 13, 15, 16, 18, 20, 20, 21, 26],
-        81,
-        (12, &["Cabinet"]),
-    ),
-    furniture(
-        "Drawer",
-        &[1, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 7, 8, 9, 12, 18],
-        82,
-        (12, &["Drawer", "Cabinet"]),
-    ),
-];
-
-const LIVING_ROOM_FURNITURE: &[Furniture] = &[
-    furniture("Sofa", &[1, 1, 1, 1, 2], 0, ALONE),
-    furniture("GarbageCan", &[1], 0, (4, &["TVStand"])),
-    furniture("ArmChair", &[0, 1, 1, 1, 1, 1, 1, 2, 2, 2], 0, ALONE),
-    furniture("CoffeeTable", &[0, 1, 1, 1, 1, 2], 0, ALONE),
-    furniture("SideTable", &[0, 1, 1, 2, 2, 3], 0, ALONE),
-    furniture("DiningTable", &[0, 0, 0, 1, 1, 2], 0, ALONE),
-    furniture("TVStand", &[0, 0, 1, 1], 0, ALONE),
-    furniture("Dresser", &[0, 0, 1], 0, ALONE),
-    furniture("Ottoman", &[0, 0, 0, 0, 0, 0, 1], 0, ALONE),
-    furniture("Shelf", &[0, 0, 0, 0, 0, 2, 5, 8, 13], 0, (12, &["TVStand", "Shelf"])),
-    furniture(
-        "Drawer",
-        &[0, 0, 1, 1, 2, 4, 4, 6, 7, 8, 12, 21],
-        96,
-        (14, &["Drawer", "SideTable"]),
-    ),
-    furniture("Cabinet", &[0, 0, 0, 0, 0, 0, 0, 0, 4], 92, ALONE),
-    furniture("Safe", &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 100, ALONE),
-];
-
-const BEDROOM_FURNITURE: &[Furniture] = &[
-    furniture("Bed", &[1, 1, 1, 1, 1, 2], 0, ALONE),
-    furniture("GarbageCan", &[1], 0, ALONE),
-    furniture("Desk", &[0, 1, 1, 1, 1, 1, 2], 0, ALONE),
-    furniture("SideTable", &[0, 0, 1, 1, 1, 2, 2], 0, ALONE),
-    furniture("Dresser", &[0, 0, 1, 1], 0, ALONE),
-    furniture("LaundryHamper", &[0, 0, 0, 1], 0, ALONE),
-    furniture("ArmChair", &[0, 0, 0, 0, 1], 0, ALONE),
-    furniture("DiningTable", &[0, 0, 0, 0, 0, 0, 1], 0, ALONE),
-    furniture("Safe", &[0, 0, 0, 0, 0, 0, 1], 75, ALONE),
-    furniture("Shelf", &[0, 0, 0, 1, 1, 2, 5, 6, 9, 12], 0, (14, &["Shelf"])),
-    furniture(
-        "Drawer",
-        &[2, 2, 2, 3, 3, 4, 5, 5, 6, 8, 10, 11, 13, 16],
-        81,
-        (26, &["Drawer", "Dresser", "SideTable"]),
-    ),
-    furniture("Cabinet", &[0, 0, 0, 0, 0, 0, 4], 100, (12, &["Cabinet", "Shelf"])),
-];
-
-const BATHROOM_FURNITURE: &[Furniture] = &[
-    furniture("Toilet", &[1], 0, ALONE),
-    furniture("SinkBasin", &[1, 2], 0, ALONE),
-    furniture("ToiletPaperHanger", &[1], 0, (4, &["GarbageCan"])),
-    furniture("TowelHolder", &[1, 1, 2], 0, ALONE),
-    furniture("HandTowelHolder", &[1, 1, 2], 0, (3, &["TowelHolder"])),
-    furniture("GarbageCan", &[1], 0, ALONE),
-    furniture("CounterTop", &[0, 1, 1, 1, 1, 1, 2], 0, ALONE),
-    furniture("BathtubBasin", &[0, 1, 1], 0, ALONE),
-    furniture("Shelf", &[0, 0, 0, 1, 2], 0, ALONE),
-    furniture("Cart", &[0, 0, 0, 0, 0, 0, 0, 0, 1], 0, ALONE),
-    furniture("SideTable", &[0, 0, 0, 0, 0, 0, 0, 0, 1], 0, ALONE),
-    furniture("Drawer", &[0, 0, 0, 1, 2, 4, 6, 8], 84, (24, &["Drawer"])),
-    furniture("Cabinet", &[0, 0, 0, 4, 4, 5], 98, (22, &["Cabinet", "GarbageCan"])),
-];
 
 /// A kind of thing in a kind of room.
+#[derive(Debug)]
 pub(super) struct Belonging {
     pub(super) kind: &'static str,
     /// In how many of a hundred houses it is found.
@@ -165,1047 +69,48 @@ pub(super) struct Belonging {
     /// How many in a hundred lie in no receptacle.
     pub(super) loose: u8,
     /// Where it lies, with weights.
-    pub(super) places: &'static [(&'static str, u8)],
+    pub(super) places: Vec<(&'static str, u8)>,
 }
 
-const fn thing(
-    kind: &'static str,
-    presence: u8,
-    amount: u16,
-    loose: u8,
-    places: &'static [(&'static str, u8)],
-) -> Belonging {
-    Belonging { kind, presence, amount, loose, places }
+const FURNITURE: &str = include_str!("furniture.txt");
+const THINGS: &str = include_str!("things.txt");
+
+/// The two tables, read once, by room.
+static TABLES: LazyLock<[(Vec<Furniture>, Vec<Belonging>); 4]> = LazyLock::new(|| {
+    Room::ALL.map(|room| {
+        (
+            rows(FURNITURE, room).filter_map(read_furniture).collect(),
+            rows(THINGS, room).filter_map(read_belonging).collect(),
+        )
+    })
+});
+
+/// The lines of a table that are about a room, without the room's name.
+fn rows(table: &'static str, room: Room) -> impl Iterator<Item = &'static str> {
+    table.lines().filter_map(move |line| line.strip_prefix(room.word())?.strip_prefix(' '))
 }
 
-/// Something that cannot be carried and lies in no receptacle.
-const fn fixture(kind: &'static str, presence: u8, amount: u16) -> Belonging {
-    thing(kind, presence, amount, 100, &[])
+fn read_furniture(line: &'static str) -> Option<Furniture> {
+    let mut words = line.split_whitespace();
+    Some(Furniture {
+        kind: words.next()?,
+        openable: words.next()?.parse().ok()?,
+        shares: words.next()?.parse().ok()?,
+        partners: words.next()?.split(',').filter(|kind| *kind != "-").collect(),
+        counts: words.map(|count| count.parse().ok()).collect::<Option<_>>()?,
+    })
 }
 
-const KITCHEN_THINGS: &[Belonging] = &[
-    thing(
-        "Apple",
-        100,
-        204,
-        1,
-        &[
-            ("CounterTop", 25),
-            ("Fridge", 24),
-            ("DiningTable", 15),
-            ("Microwave", 13),
-            ("GarbageCan", 12),
-            ("SinkBasin", 9),
-            ("SideTable", 2),
-        ],
-    ),
-    thing(
-        "Bowl",
-        100,
-        197,
-        1,
-        &[
-            ("Cabinet", 36),
-            ("CounterTop", 21),
-            ("Fridge", 20),
-            ("DiningTable", 15),
-            ("SinkBasin", 3),
-            ("Microwave", 3),
-            ("Shelf", 2),
-        ],
-    ),
-    thing(
-        "Bread",
-        100,
-        158,
-        0,
-        &[
-            ("CounterTop", 55),
-            ("DiningTable", 31),
-            ("Fridge", 12),
-            ("SideTable", 1),
-            ("GarbageCan", 1),
-        ],
-    ),
-    thing(
-        "Cup",
-        100,
-        200,
-        2,
-        &[
-            ("Cabinet", 23),
-            ("CounterTop", 21),
-            ("Fridge", 21),
-            ("DiningTable", 15),
-            ("SinkBasin", 9),
-            ("Microwave", 7),
-            ("SideTable", 2),
-            ("Shelf", 2),
-        ],
-    ),
-    thing(
-        "DishSponge",
-        100,
-        201,
-        2,
-        &[
-            ("CounterTop", 26),
-            ("Cabinet", 24),
-            ("Drawer", 21),
-            ("DiningTable", 13),
-            ("SinkBasin", 7),
-            ("GarbageCan", 5),
-            ("Shelf", 3),
-        ],
-    ),
-    thing(
-        "Egg",
-        100,
-        202,
-        3,
-        &[
-            ("Fridge", 25),
-            ("CounterTop", 24),
-            ("SinkBasin", 13),
-            ("GarbageCan", 13),
-            ("Microwave", 12),
-            ("DiningTable", 12),
-            ("SideTable", 2),
-        ],
-    ),
-    thing(
-        "Fork",
-        100,
-        200,
-        4,
-        &[
-            ("CounterTop", 44),
-            ("DiningTable", 24),
-            ("Drawer", 22),
-            ("SinkBasin", 9),
-            ("SideTable", 2),
-        ],
-    ),
-    thing(
-        "Knife",
-        100,
-        195,
-        5,
-        &[
-            ("CounterTop", 48),
-            ("DiningTable", 25),
-            ("Drawer", 21),
-            ("SinkBasin", 5),
-            ("SideTable", 1),
-        ],
-    ),
-    thing(
-        "Lettuce",
-        100,
-        181,
-        3,
-        &[
-            ("CounterTop", 41),
-            ("DiningTable", 28),
-            ("Fridge", 23),
-            ("SinkBasin", 5),
-            ("SideTable", 2),
-            ("GarbageCan", 1),
-        ],
-    ),
-    thing(
-        "Mug",
-        100,
-        195,
-        5,
-        &[
-            ("CounterTop", 28),
-            ("CoffeeMachine", 17),
-            ("Cabinet", 16),
-            ("Fridge", 14),
-            ("DiningTable", 10),
-            ("Microwave", 7),
-            ("SinkBasin", 6),
-            ("Shelf", 1),
-        ],
-    ),
-    thing(
-        "Pan",
-        100,
-        135,
-        0,
-        &[
-            ("StoveBurner", 52),
-            ("CounterTop", 33),
-            ("Cabinet", 7),
-            ("DiningTable", 4),
-            ("Fridge", 4),
-        ],
-    ),
-    thing(
-        "PepperShaker",
-        100,
-        208,
-        0,
-        &[
-            ("Cabinet", 33),
-            ("CounterTop", 30),
-            ("DiningTable", 16),
-            ("Drawer", 15),
-            ("Shelf", 3),
-            ("SideTable", 2),
-        ],
-    ),
-    thing(
-        "Plate",
-        100,
-        185,
-        7,
-        &[
-            ("Cabinet", 40),
-            ("CounterTop", 30),
-            ("DiningTable", 16),
-            ("Fridge", 9),
-            ("SinkBasin", 2),
-            ("Shelf", 2),
-            ("Microwave", 1),
-        ],
-    ),
-    thing(
-        "Pot",
-        100,
-        157,
-        0,
-        &[
-            ("StoveBurner", 73),
-            ("CounterTop", 14),
-            ("Fridge", 4),
-            ("DiningTable", 4),
-            ("Cabinet", 3),
-        ],
-    ),
-    thing(
-        "Potato",
-        100,
-        197,
-        2,
-        &[
-            ("CounterTop", 28),
-            ("Fridge", 26),
-            ("DiningTable", 17),
-            ("SinkBasin", 11),
-            ("Microwave", 10),
-            ("GarbageCan", 6),
-            ("SideTable", 1),
-        ],
-    ),
-    thing(
-        "SaltShaker",
-        100,
-        197,
-        0,
-        &[
-            ("CounterTop", 32),
-            ("Cabinet", 32),
-            ("DiningTable", 18),
-            ("Drawer", 14),
-            ("Shelf", 3),
-            ("SideTable", 2),
-        ],
-    ),
-    thing(
-        "SoapBottle",
-        100,
-        197,
-        2,
-        &[
-            ("CounterTop", 32),
-            ("Cabinet", 31),
-            ("DiningTable", 21),
-            ("GarbageCan", 10),
-            ("Shelf", 3),
-            ("SideTable", 1),
-        ],
-    ),
-    thing(
-        "Spatula",
-        100,
-        195,
-        2,
-        &[("CounterTop", 45), ("DiningTable", 25), ("Drawer", 21), ("SinkBasin", 9)],
-    ),
-    thing(
-        "Spoon",
-        100,
-        201,
-        4,
-        &[
-            ("CounterTop", 38),
-            ("Drawer", 28),
-            ("DiningTable", 22),
-            ("SinkBasin", 11),
-            ("SideTable", 2),
-        ],
-    ),
-    thing(
-        "Tomato",
-        100,
-        202,
-        1,
-        &[
-            ("Fridge", 33),
-            ("CounterTop", 30),
-            ("DiningTable", 20),
-            ("GarbageCan", 9),
-            ("SinkBasin", 7),
-            ("SideTable", 2),
-        ],
-    ),
-    thing(
-        "ButterKnife",
-        97,
-        190,
-        3,
-        &[("CounterTop", 59), ("DiningTable", 27), ("Drawer", 8), ("SinkBasin", 5)],
-    ),
-    thing(
-        "Kettle",
-        52,
-        176,
-        1,
-        &[
-            ("StoveBurner", 41),
-            ("CounterTop", 25),
-            ("Cabinet", 24),
-            ("DiningTable", 7),
-            ("SinkBasin", 2),
-        ],
-    ),
-    thing(
-        "WineBottle",
-        42,
-        197,
-        0,
-        &[
-            ("CounterTop", 37),
-            ("Cabinet", 25),
-            ("DiningTable", 24),
-            ("GarbageCan", 9),
-            ("Shelf", 3),
-            ("Fridge", 1),
-        ],
-    ),
-    thing("HousePlant", 36, 109, 0, &[("CounterTop", 77), ("DiningTable", 23)]),
-    thing(
-        "Ladle",
-        35,
-        200,
-        4,
-        &[
-            ("CounterTop", 41),
-            ("Cabinet", 25),
-            ("Drawer", 17),
-            ("DiningTable", 14),
-            ("SinkBasin", 2),
-        ],
-    ),
-    thing(
-        "PaperTowelRoll",
-        35,
-        100,
-        0,
-        &[("CounterTop", 57), ("DiningTable", 16), ("GarbageCan", 15), ("Shelf", 9)],
-    ),
-    thing(
-        "Glassbottle",
-        24,
-        199,
-        1,
-        &[
-            ("Cabinet", 31),
-            ("CounterTop", 27),
-            ("DiningTable", 14),
-            ("SinkBasin", 9),
-            ("Fridge", 9),
-            ("GarbageCan", 7),
-            ("Shelf", 4),
-        ],
-    ),
-    thing("Statue", 15, 177, 0, &[("CounterTop", 51), ("Shelf", 44), ("DiningTable", 5)]),
-    thing(
-        "Vase",
-        15,
-        252,
-        0,
-        &[("CounterTop", 34), ("Shelf", 32), ("Cabinet", 31), ("DiningTable", 3)],
-    ),
-    thing(
-        "Book",
-        11,
-        153,
-        0,
-        &[("CounterTop", 65), ("Cabinet", 14), ("DiningTable", 11), ("Drawer", 5), ("Shelf", 4)],
-    ),
-    thing("CellPhone", 11, 192, 1, &[("Drawer", 43), ("CounterTop", 41), ("DiningTable", 17)]),
-    thing("CreditCard", 9, 210, 3, &[("CounterTop", 46), ("Drawer", 37), ("Shelf", 17)]),
-    fixture("LightSwitch", 100, 100),
-    fixture("Sink", 100, 100),
-    fixture("StoveKnob", 100, 300),
-    fixture("StoveKnob", 40, 250),
-    fixture("Window", 89, 137),
-    fixture("Chair", 84, 150),
-    fixture("Blinds", 21, 100),
-    fixture("Mirror", 9, 100),
-];
-
-const LIVING_ROOM_THINGS: &[Belonging] = &[
-    thing(
-        "Box",
-        100,
-        136,
-        14,
-        &[
-            ("DiningTable", 26),
-            ("Sofa", 24),
-            ("CoffeeTable", 23),
-            ("SideTable", 8),
-            ("Cabinet", 4),
-            ("Shelf", 4),
-            ("Dresser", 3),
-            ("ArmChair", 3),
-        ],
-    ),
-    thing(
-        "CreditCard",
-        100,
-        215,
-        0,
-        &[
-            ("Sofa", 19),
-            ("CoffeeTable", 15),
-            ("Drawer", 13),
-            ("ArmChair", 13),
-            ("SideTable", 10),
-            ("DiningTable", 9),
-            ("TVStand", 7),
-            ("Dresser", 7),
-            ("Shelf", 5),
-        ],
-    ),
-    thing(
-        "HousePlant",
-        100,
-        106,
-        38,
-        &[
-            ("SideTable", 52),
-            ("CoffeeTable", 26),
-            ("Dresser", 11),
-            ("DiningTable", 6),
-            ("TVStand", 5),
-        ],
-    ),
-    thing(
-        "KeyChain",
-        100,
-        204,
-        21,
-        &[
-            ("CoffeeTable", 20),
-            ("SideTable", 16),
-            ("Drawer", 16),
-            ("Sofa", 12),
-            ("ArmChair", 9),
-            ("TVStand", 7),
-            ("DiningTable", 7),
-            ("Dresser", 6),
-            ("Shelf", 5),
-            ("Safe", 4),
-        ],
-    ),
-    thing(
-        "Laptop",
-        100,
-        141,
-        0,
-        &[
-            ("Sofa", 27),
-            ("CoffeeTable", 25),
-            ("DiningTable", 21),
-            ("Dresser", 8),
-            ("SideTable", 7),
-            ("TVStand", 5),
-            ("ArmChair", 5),
-            ("Ottoman", 2),
-        ],
-    ),
-    thing("Pillow", 100, 113, 0, &[("Sofa", 80), ("ArmChair", 20)]),
-    thing(
-        "RemoteControl",
-        100,
-        209,
-        7,
-        &[
-            ("CoffeeTable", 24),
-            ("Sofa", 19),
-            ("SideTable", 13),
-            ("DiningTable", 11),
-            ("Dresser", 8),
-            ("TVStand", 8),
-            ("ArmChair", 8),
-            ("Drawer", 4),
-            ("Shelf", 3),
-            ("Ottoman", 2),
-        ],
-    ),
-    thing("Television", 100, 100, 29, &[("TVStand", 45), ("Dresser", 43), ("CoffeeTable", 9)]),
-    thing(
-        "Statue",
-        96,
-        232,
-        1,
-        &[
-            ("CoffeeTable", 26),
-            ("Shelf", 20),
-            ("DiningTable", 20),
-            ("SideTable", 19),
-            ("TVStand", 9),
-            ("Dresser", 8),
-        ],
-    ),
-    thing(
-        "Newspaper",
-        62,
-        194,
-        0,
-        &[
-            ("Sofa", 20),
-            ("CoffeeTable", 18),
-            ("DiningTable", 17),
-            ("SideTable", 14),
-            ("Shelf", 11),
-            ("Dresser", 8),
-            ("ArmChair", 7),
-            ("TVStand", 3),
-            ("Drawer", 2),
-        ],
-    ),
-    thing(
-        "Vase",
-        56,
-        280,
-        7,
-        &[
-            ("Shelf", 36),
-            ("CoffeeTable", 20),
-            ("DiningTable", 15),
-            ("SideTable", 12),
-            ("Dresser", 11),
-            ("TVStand", 5),
-            ("Cabinet", 2),
-        ],
-    ),
-    thing("WateringCan", 50, 111, 74, &[("CoffeeTable", 53), ("Shelf", 38), ("SideTable", 9)]),
-    thing(
-        "Watch",
-        49,
-        213,
-        0,
-        &[
-            ("CoffeeTable", 26),
-            ("Drawer", 21),
-            ("SideTable", 18),
-            ("DiningTable", 11),
-            ("Dresser", 11),
-            ("TVStand", 10),
-            ("Shelf", 4),
-        ],
-    ),
-    thing(
-        "Plate",
-        35,
-        170,
-        0,
-        &[
-            ("DiningTable", 50),
-            ("CoffeeTable", 24),
-            ("Shelf", 13),
-            ("SideTable", 11),
-            ("TVStand", 2),
-        ],
-    ),
-    thing(
-        "TissueBox",
-        34,
-        213,
-        0,
-        &[
-            ("CoffeeTable", 36),
-            ("DiningTable", 19),
-            ("SideTable", 19),
-            ("Shelf", 11),
-            ("TVStand", 8),
-            ("Drawer", 3),
-            ("Dresser", 2),
-        ],
-    ),
-    thing(
-        "Book",
-        26,
-        179,
-        0,
-        &[
-            ("CoffeeTable", 29),
-            ("Dresser", 24),
-            ("Sofa", 17),
-            ("ArmChair", 11),
-            ("DiningTable", 9),
-            ("SideTable", 8),
-        ],
-    ),
-    thing("DeskLamp", 45, 100, 0, &[("SideTable", 91), ("CoffeeTable", 9)]),
-    thing(
-        "CellPhone",
-        21,
-        196,
-        0,
-        &[
-            ("Dresser", 19),
-            ("SideTable", 17),
-            ("CoffeeTable", 17),
-            ("Sofa", 14),
-            ("Drawer", 13),
-            ("DiningTable", 9),
-            ("ArmChair", 4),
-        ],
-    ),
-    thing(
-        "Pen",
-        20,
-        203,
-        0,
-        &[
-            ("CoffeeTable", 34),
-            ("Dresser", 22),
-            ("SideTable", 20),
-            ("TVStand", 6),
-            ("Drawer", 6),
-            ("GarbageCan", 4),
-            ("Shelf", 4),
-            ("DiningTable", 4),
-        ],
-    ),
-    thing(
-        "Pencil",
-        17,
-        203,
-        2,
-        &[
-            ("SideTable", 32),
-            ("CoffeeTable", 27),
-            ("Drawer", 10),
-            ("Dresser", 7),
-            ("GarbageCan", 6),
-            ("TVStand", 6),
-            ("Shelf", 6),
-            ("DiningTable", 4),
-        ],
-    ),
-    thing(
-        "Bowl",
-        11,
-        180,
-        0,
-        &[
-            ("DiningTable", 37),
-            ("CoffeeTable", 27),
-            ("TVStand", 20),
-            ("SideTable", 9),
-            ("Shelf", 8),
-        ],
-    ),
-    thing(
-        "Candle",
-        9,
-        244,
-        0,
-        &[
-            ("SideTable", 41),
-            ("CoffeeTable", 28),
-            ("DiningTable", 20),
-            ("TVStand", 6),
-            ("Drawer", 3),
-        ],
-    ),
-    thing("Boots", 20, 100, 100, &[]),
-    fixture("FloorLamp", 100, 100),
-    fixture("LightSwitch", 100, 100),
-    fixture("Painting", 100, 186),
-    fixture("Window", 96, 270),
-    fixture("Chair", 70, 300),
-    fixture("Curtains", 35, 140),
-];
-
-const BEDROOM_THINGS: &[Belonging] = &[
-    thing(
-        "AlarmClock",
-        100,
-        173,
-        1,
-        &[("Desk", 34), ("Shelf", 21), ("SideTable", 19), ("Dresser", 17), ("DiningTable", 7)],
-    ),
-    thing(
-        "Book",
-        100,
-        186,
-        0,
-        &[
-            ("Bed", 51),
-            ("Desk", 19),
-            ("Drawer", 12),
-            ("Dresser", 5),
-            ("SideTable", 4),
-            ("Cabinet", 3),
-            ("DiningTable", 2),
-            ("ArmChair", 2),
-            ("Shelf", 2),
-        ],
-    ),
-    thing(
-        "CD",
-        100,
-        209,
-        14,
-        &[
-            ("Drawer", 28),
-            ("Desk", 20),
-            ("Dresser", 14),
-            ("SideTable", 13),
-            ("GarbageCan", 8),
-            ("Shelf", 7),
-            ("DiningTable", 6),
-            ("Cabinet", 2),
-            ("Safe", 1),
-        ],
-    ),
-    thing(
-        "CellPhone",
-        100,
-        207,
-        0,
-        &[
-            ("Bed", 29),
-            ("Desk", 17),
-            ("Drawer", 17),
-            ("Dresser", 10),
-            ("SideTable", 10),
-            ("Shelf", 8),
-            ("DiningTable", 3),
-            ("ArmChair", 3),
-            ("Safe", 2),
-        ],
-    ),
-    thing(
-        "CreditCard",
-        100,
-        203,
-        0,
-        &[
-            ("Drawer", 29),
-            ("Shelf", 18),
-            ("Desk", 18),
-            ("SideTable", 16),
-            ("Dresser", 12),
-            ("DiningTable", 3),
-            ("ArmChair", 3),
-        ],
-    ),
-    thing(
-        "KeyChain",
-        100,
-        205,
-        6,
-        &[
-            ("Drawer", 26),
-            ("Desk", 18),
-            ("SideTable", 16),
-            ("Shelf", 16),
-            ("Dresser", 13),
-            ("DiningTable", 4),
-            ("Safe", 4),
-            ("ArmChair", 3),
-        ],
-    ),
-    thing("Laptop", 100, 162, 0, &[("Bed", 74), ("Desk", 19), ("Dresser", 4), ("DiningTable", 2)]),
-    thing(
-        "Pen",
-        100,
-        211,
-        0,
-        &[
-            ("Desk", 28),
-            ("Drawer", 18),
-            ("Shelf", 16),
-            ("Dresser", 15),
-            ("SideTable", 14),
-            ("DiningTable", 6),
-            ("GarbageCan", 2),
-        ],
-    ),
-    thing(
-        "Pencil",
-        100,
-        201,
-        0,
-        &[
-            ("Desk", 24),
-            ("Drawer", 18),
-            ("SideTable", 18),
-            ("Shelf", 17),
-            ("Dresser", 11),
-            ("DiningTable", 6),
-            ("GarbageCan", 5),
-        ],
-    ),
-    thing("Pillow", 100, 169, 0, &[("Bed", 99), ("ArmChair", 1)]),
-    thing(
-        "DeskLamp",
-        71,
-        106,
-        0,
-        &[("Desk", 35), ("SideTable", 28), ("Dresser", 25), ("Shelf", 11)],
-    ),
-    thing(
-        "Mug",
-        51,
-        189,
-        5,
-        &[
-            ("Desk", 36),
-            ("Shelf", 18),
-            ("SideTable", 16),
-            ("Dresser", 16),
-            ("DiningTable", 9),
-            ("Cabinet", 4),
-        ],
-    ),
-    thing("Box", 47, 101, 81, &[("Desk", 58), ("Shelf", 42)]),
-    thing(
-        "Bowl",
-        45,
-        156,
-        0,
-        &[("Desk", 43), ("Shelf", 30), ("Dresser", 15), ("DiningTable", 6), ("SideTable", 4)],
-    ),
-    thing("TeddyBear", 35, 100, 25, &[("Bed", 100)]),
-    thing(
-        "HousePlant",
-        27,
-        100,
-        14,
-        &[("Shelf", 43), ("Desk", 32), ("Cabinet", 16), ("Dresser", 9)],
-    ),
-    thing("Cloth", 19, 186, 100, &[]),
-    thing("Statue", 15, 148, 3, &[("Shelf", 43), ("Dresser", 27), ("Desk", 26), ("SideTable", 5)]),
-    thing(
-        "TissueBox",
-        14,
-        186,
-        0,
-        &[("Desk", 37), ("Drawer", 26), ("DiningTable", 15), ("Shelf", 12), ("SideTable", 9)],
-    ),
-    thing(
-        "RemoteControl",
-        12,
-        199,
-        9,
-        &[
-            ("Drawer", 34),
-            ("Desk", 29),
-            ("SideTable", 15),
-            ("ArmChair", 6),
-            ("DiningTable", 4),
-            ("Dresser", 2),
-        ],
-    ),
-    thing("Television", 12, 100, 77, &[("Dresser", 100)]),
-    thing(
-        "Watch",
-        7,
-        212,
-        0,
-        &[
-            ("Drawer", 31),
-            ("Shelf", 20),
-            ("DiningTable", 16),
-            ("Desk", 15),
-            ("Dresser", 11),
-            ("SideTable", 6),
-        ],
-    ),
-    thing("Vase", 6, 219, 0, &[("Shelf", 45), ("Dresser", 36), ("Desk", 11), ("SideTable", 9)]),
-    thing("BaseballBat", 41, 107, 100, &[]),
-    thing("TennisRacket", 40, 100, 100, &[]),
-    thing("BasketBall", 37, 100, 100, &[]),
-    thing("Boots", 10, 100, 100, &[]),
-    fixture("LightSwitch", 100, 100),
-    fixture("Mirror", 100, 100),
-    fixture("Window", 100, 153),
-    fixture("Blinds", 91, 154),
-    fixture("Chair", 79, 128),
-    fixture("Painting", 42, 154),
-    fixture("LaundryHamperLid", 28, 100),
-    fixture("Poster", 24, 151),
-];
-
-const BATHROOM_THINGS: &[Belonging] = &[
-    thing(
-        "Candle",
-        100,
-        206,
-        10,
-        &[
-            ("CounterTop", 31),
-            ("Toilet", 30),
-            ("Cabinet", 13),
-            ("Drawer", 13),
-            ("Shelf", 7),
-            ("SideTable", 2),
-            ("Cart", 2),
-        ],
-    ),
-    thing(
-        "Cloth",
-        100,
-        196,
-        0,
-        &[
-            ("BathtubBasin", 30),
-            ("Cabinet", 20),
-            ("CounterTop", 17),
-            ("Drawer", 15),
-            ("SinkBasin", 8),
-            ("Shelf", 4),
-            ("Toilet", 3),
-            ("Cart", 1),
-        ],
-    ),
-    thing("HandTowel", 100, 119, 0, &[("HandTowelHolder", 96), ("CounterTop", 4)]),
-    thing("Towel", 100, 114, 0, &[("TowelHolder", 100)]),
-    thing(
-        "SoapBar",
-        100,
-        208,
-        7,
-        &[
-            ("CounterTop", 20),
-            ("Toilet", 16),
-            ("SinkBasin", 15),
-            ("Cabinet", 12),
-            ("BathtubBasin", 12),
-            ("Drawer", 11),
-            ("GarbageCan", 7),
-            ("Shelf", 4),
-            ("SideTable", 2),
-            ("Cart", 2),
-        ],
-    ),
-    thing(
-        "SoapBottle",
-        100,
-        200,
-        10,
-        &[
-            ("CounterTop", 30),
-            ("Toilet", 24),
-            ("Cabinet", 20),
-            ("Shelf", 9),
-            ("GarbageCan", 9),
-            ("Drawer", 3),
-            ("SideTable", 1),
-            ("Cart", 1),
-        ],
-    ),
-    thing(
-        "SprayBottle",
-        100,
-        201,
-        0,
-        &[
-            ("CounterTop", 32),
-            ("Toilet", 27),
-            ("Cabinet", 16),
-            ("GarbageCan", 10),
-            ("Shelf", 7),
-            ("Cart", 4),
-            ("SideTable", 3),
-        ],
-    ),
-    thing(
-        "ToiletPaper",
-        100,
-        234,
-        16,
-        &[
-            ("Toilet", 23),
-            ("CounterTop", 23),
-            ("ToiletPaperHanger", 12),
-            ("Drawer", 11),
-            ("Cabinet", 11),
-            ("GarbageCan", 9),
-            ("Shelf", 5),
-            ("Cart", 2),
-        ],
-    ),
-    thing(
-        "TissueBox",
-        25,
-        187,
-        0,
-        &[
-            ("CounterTop", 36),
-            ("Shelf", 29),
-            ("Drawer", 20),
-            ("Cabinet", 5),
-            ("Cart", 4),
-            ("SideTable", 4),
-            ("Toilet", 3),
-        ],
-    ),
-    thing(
-        "DishSponge",
-        24,
-        224,
-        6,
-        &[
-            ("CounterTop", 20),
-            ("Drawer", 20),
-            ("BathtubBasin", 18),
-            ("SinkBasin", 10),
-            ("Shelf", 10),
-            ("Toilet", 8),
-            ("Cart", 5),
-            ("Cabinet", 5),
-            ("GarbageCan", 4),
-        ],
-    ),
-    thing(
-        "PaperTowelRoll",
-        16,
-        100,
-        19,
-        &[("CounterTop", 35), ("Toilet", 31), ("Shelf", 17), ("GarbageCan", 11)],
-    ),
-    thing("Plunger", 100, 100, 100, &[]),
-    thing("ScrubBrush", 100, 100, 100, &[]),
-    fixture("LightSwitch", 100, 100),
-    fixture("Mirror", 100, 104),
-    fixture("Sink", 100, 144),
-    fixture("Bathtub", 71, 100),
-    fixture("Window", 66, 145),
-    fixture("ShowerDoor", 58, 100),
-    fixture("ShowerGlass", 42, 100),
-];
+fn read_belonging(line: &'static str) -> Option<Belonging> {
+    let mut words = line.split_whitespace();
+    let (kind, presence) = (words.next()?, words.next()?.parse().ok()?);
+    let (amount, loose) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let mut places = Vec::new();
+    while let Some(place) = words.next() {
+        places.push((place, words.next()?.parse().ok()?));
+    }
+    Some(Belonging { kind, presence, amount, loose, places })
+}
 
 /// Things that no one can carry.
 const FIXED: &[&str] = &[
@@ -1313,13 +218,42 @@ const EXTRA_ROOM: &[(&str, &[&str])] = &[
     ("LaundryHamper", &["Cloth"]),
 ];
 
-/// Whether a kind of receptacle takes a kind of thing that can be carried.
-pub(super) fn can_contain(room: Room, receptacle: &str, thing: &str) -> bool {
-    let usual = || {
-        let mut same = room.belongings().iter().filter(|belonging| belonging.kind == thing);
-        same.any(|belonging| belonging.places.iter().any(|(place, _)| *place == receptacle))
-    };
-    let extra =
-        || EXTRA_ROOM.iter().any(|(place, things)| *place == receptacle && things.contains(&thing));
-    !FIXED.contains(&thing) && (usual() || extra())
+/// The kinds of receptacles that take a kind of thing; none for things that cannot be carried.
+pub(super) fn containers(room: Room, thing: &str) -> Vec<&'static str> {
+    if FIXED.contains(&thing) {
+        return Vec::new();
+    }
+    let same = room.belongings().iter().filter(|belonging| belonging.kind == thing);
+    let usual = same.flat_map(|belonging| belonging.places.iter().map(|(place, _)| *place));
+    let extra = EXTRA_ROOM.iter().filter(|(_, things)| things.contains(&thing));
+    usual.chain(extra.map(|(place, _)| *place)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_tables_is_read() {
+        let lines = |table: &str| table.lines().filter(|line| !line.starts_with('#')).count();
+        let furniture: usize = Room::ALL.iter().map(|room| room.furniture().len()).sum();
+        let belongings: usize = Room::ALL.iter().map(|room| room.belongings().len()).sum();
+        assert_eq!((furniture, belongings), (lines(FURNITURE), lines(THINGS)));
+    }
+
+    #[test]
+    fn things_lie_in_furniture_of_their_room() {
+        for room in Room::ALL {
+            let known =
+                |kind: &str| room.furniture().iter().any(|furniture| furniture.kind == kind);
+            for belonging in room.belongings() {
+                for (place, _) in &belonging.places {
+                    assert!(known(place), "{}: {} in {place}", room.word(), belonging.kind);
+                }
+            }
+            for partner in room.furniture().iter().flat_map(|furniture| &furniture.partners) {
+                assert!(known(partner), "{}: {partner}", room.word());
+            }
+        }
+    }
 }

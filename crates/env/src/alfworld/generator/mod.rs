@@ -285,12 +285,13 @@ fn targets<'a>(
         let inside = placed.iter().flat_map(|object| &object.inside);
         inside.clone().any(|id| house.receptacles.iter().any(|r| r.id == *id && r.kind == target))
     };
+    let containers = knowledge::containers(house.room, type_word(wanted));
     let mut types: Vec<&str> = house
         .receptacles
         .iter()
         .map(|receptacle| receptacle.kind.as_str())
         .filter(|target| *target != device)
-        .filter(|target| knowledge::can_contain(house.room, type_word(target), type_word(wanted)))
+        .filter(|target| containers.contains(&type_word(target)))
         .filter(|target| !matches!(kind, TaskKind::Place | TaskKind::Two) || !occupied(target))
         .collect();
     types.sort_unstable();

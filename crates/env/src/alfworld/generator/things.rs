@@ -128,13 +128,12 @@ pub(super) fn can_contain(house: &House, objects: &[ObjectFacts]) -> Vec<(String
         objects.iter().filter_map(|object| object.kind.as_deref()).collect();
     things.sort_unstable();
     things.dedup();
-    let pairs = receptacles
-        .iter()
-        .flat_map(|receptacle| things.iter().map(move |thing| (*receptacle, *thing)));
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for thing in things {
+        let containers = knowledge::containers(house.room, type_word(thing));
+        let fitting = receptacles.iter().filter(|kind| containers.contains(&type_word(kind)));
+        pairs.extend(fitting.map(|kind| ((*kind).to_owned(), thing.to_owned())));
+    }
+    pairs.sort_unstable();
     pairs
-        .filter(|(receptacle, thing)| {
-            knowledge::can_contain(house.room, type_word(receptacle), type_word(thing))
-        })
-        .map(|(receptacle, thing)| (receptacle.to_owned(), thing.to_owned()))
-        .collect()
 }
