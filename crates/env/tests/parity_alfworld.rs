@@ -1,10 +1,17 @@
 //! Parity with the real engine, on the real games and its recordings.
 
+use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use lens_env::alfworld::{Alfworld, Episode, Options, TaskKind, planner, replay};
-use lens_env::{Benchmark, Task};
+use lens_env::alfworld::archive::{self, RawGame};
+use lens_env::alfworld::file::Template;
+use lens_env::alfworld::generator::{Recipe, Split};
+use lens_env::alfworld::{
+    Alfworld, Episode, Explorer, Game, Goal, Options, TaskKind, file, planner, replay,
+};
+use lens_env::{Benchmark, Task, demonstrate};
 
 /// The folder with the real data, or `None` with a note where it is not beside the project.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -138,4 +145,133 @@ fn tcod_reference_actions_win_and_hard_games_have_none() {
             task.id
         );
     }
+}
+
+#[test]
+fn the_explorer_solves_every_game() {
+    let Some(shared) = shared() else { return };
+    let alfworld = games(&shared);
+    let mut environment = Arc::clone(&alfworld).environment().expect("an environment");
+    for split in ["train", "valid_seen", "valid_unseen", "valid_train"] {
+        let tasks = alfworld.tasks(split).expect("the split exists");
+        let mut in_time = 0;
+        for task in &tasks {
+            let played = demonstrate(&mut *environment, &Explorer, task, 400, 2).expect("it plays");
+            assert!(played.success(), "{}: {:?}", task.id, played.steps.last());
+            in_time += usize::from(played.last.turn <= 30);
+        }
+        assert!(in_time * 100 >= tasks.len() * 98, "{split}: {in_time} of {} in time", tasks.len());
+    }
+}
+
+#[test]
+fn the_task_in_words_is_the_goal_in_facts() {
+    let Some(shared) = shared() else { return };
+    let alfworld = games(&shared);
+    for split in ["train", "valid_seen", "valid_unseen", "valid_train"] {
+        for task in alfworld.tasks(split).expect("the split exists") {
+            let game = alfworld.game(&task.id).expect("the game exists");
+            assert_eq!(
+                Goal::from_sentence(game.sentence()).as_ref(),
+                Some(game.goal()),
+                "{}",
+                task.id
+            );
+            assert!(task.id.split('/').any(|folder| folder.starts_with(&task.kind)), "{}", task.id);
+        }
+    }
+}
+
+/// Some real game files.
+fn raw_games(shared: &Path, count: usize) -> Vec<RawGame> {
+    let mut found = Vec::new();
+    let path = shared.join("data/alfworld/games_tw-pddl.tar.zst");
+    archive::for_each(&path, &|id| id.starts_with("valid_"), &mut |raw| {
+        found.push(raw);
+        Ok(if found.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })
+    .expect("the archive can be read");
+    found
+}
+
+#[test]
+fn a_folder_and_a_zip_load_like_the_tar() {
+    let Some(shared) = shared() else { return };
+    let alfworld = games(&shared);
+    let raw = raw_games(&shared, 8);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let zip_path = folder.path().join("games.zip");
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(&zip_path).expect("a file"));
+    let root = folder.path().join("json_2.1.1");
+    for game in &raw {
+        let name = format!("json_2.1.1/{}/game.tw-pddl", game.id);
+        zip.start_file(name.as_str(), zip::write::SimpleFileOptions::default()).expect("a member");
+        zip.write_all(&game.bytes).expect("written");
+        std::fs::create_dir_all(root.join(&game.id)).expect("a folder");
+        std::fs::write(root.join(&game.id).join("game.tw-pddl"), &game.bytes).expect("written");
+    }
+    zip.finish().expect("a zip");
+    let one_file = root.join(&raw[0].id).join("game.tw-pddl");
+    for (path, count) in [(&root, raw.len()), (&zip_path, raw.len()), (&one_file, 1)] {
+        let loaded = Alfworld::open(path, &Options::default()).expect("the games load");
+        assert_eq!(loaded.splits().iter().map(|split| split.tasks).sum::<usize>(), count);
+        for game in raw.iter().take(count) {
+            let expected = alfworld.game(&game.id).expect("the game exists");
+            assert_eq!(loaded.game(&game.id).expect("the game exists"), expected);
+        }
+    }
+    let twice = root.join("again");
+    std::fs::create_dir_all(twice.join(&raw[0].id)).expect("a folder");
+    std::fs::copy(&one_file, twice.join(&raw[0].id).join("game.tw-pddl")).expect("copied");
+    let error = Alfworld::open(&root, &Options::default()).expect_err("a game twice").to_string();
+    assert!(error.contains("the same game is also at"), "{error}");
+}
+
+#[test]
+fn a_damaged_real_file_is_refused_with_its_path() {
+    let Some(shared) = shared() else { return };
+    let raw = raw_games(&shared, 1).remove(0);
+    let text = String::from_utf8(raw.bytes).expect("text");
+    let error = |text: &str| {
+        let error = file::load(&raw.path, text.as_bytes()).expect_err("damaged").to_string();
+        assert!(error.starts_with(&raw.path), "{error}");
+        error
+    };
+    let rules = error(&text.replacen("agent goes to receptacle", "agent runs to receptacle", 1));
+    assert!(rules.contains("unknown rules: domain "), "{rules}");
+    let words = error(&text.replacen("You arrive at", "You come to", 1));
+    assert!(words.contains("grammar "), "{words}");
+    let told = |sentence: &str| {
+        let start = text.find("Your task is to: ").expect("a task") + "Your task is to: ".len();
+        let end = start + text[start..].find("\\\"").expect("the sentence ends");
+        format!("{}{sentence}{}", &text[..start], &text[end..])
+    };
+    let sentence = error(&told("put a pan in sofa."));
+    assert!(
+        sentence.contains("the task reads \"put a pan in sofa.\" but the goal is"),
+        "{sentence}"
+    );
+    // Two levels of JSON: the sentence is a string in the grammar, which is a string in the file.
+    let human = r#"Look at the clock, then say \\\"done\\\".."#;
+    let game = file::load("human", told(human).as_bytes()).expect("sound").expect("solvable");
+    assert_eq!(game.sentence(), "Look at the clock, then say \"done\"..");
+    let (before, init) = text.split_once("(:init").expect("a problem");
+    let fact =
+        error(&format!("{before}(:init{}", init.replacen("(objectType ", "(objectKind ", 1)));
+    assert!(fact.contains("(pddl_problem):") && fact.contains("objectkind"), "{fact}");
+    error(&text[..text.len() / 2]);
+}
+
+#[test]
+fn an_exported_game_reads_back_as_the_game_it_was() {
+    let Some(shared) = shared() else { return };
+    let real = raw_games(&shared, 1).remove(0);
+    let template = Template::from_game_file(&real.path, &real.bytes).expect("a real game");
+    let generated = Recipe::new(9, Split::ValidSeen, 4).generate();
+    let (problem, sentence) = (generated.problem.clone().canonical(), generated.sentence);
+    let game = Game::new(&problem, template.wording(), sentence.clone(), Vec::new());
+    let plan = planner::shortest_plan(&game, game.initial()).expect("it is solvable");
+    let written = template.game_file(&generated.problem, &sentence, &plan);
+    let read = file::load("exported", written.as_bytes()).expect("our own file").expect("solvable");
+    assert_eq!(read, Game::new(&problem, template.wording(), sentence, plan));
 }
