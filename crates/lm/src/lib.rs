@@ -4,6 +4,8 @@ pub mod chat;
 pub mod checkpoint;
 pub mod config;
 pub mod error;
+pub mod gguf;
+pub mod init;
 #[allow(unsafe_code)]
 pub mod kernels;
 pub mod tensor;
