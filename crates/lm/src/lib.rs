@@ -10,3 +10,4 @@ pub mod init;
 pub mod kernels;
 pub mod tensor;
 pub mod tokenizer;
+pub mod train;
