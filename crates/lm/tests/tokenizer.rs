@@ -40,7 +40,7 @@ fn training_is_repeatable_and_reaches_the_size_asked_for() {
     assert_eq!((0..6).map(|id| tokenizer.is_special(id)).collect::<Vec<_>>(), [true, true, true, false, false, false]);
     assert!(tokenizer.is_added(3) && !tokenizer.is_added(5) && tokenizer.is_special(320));
     let known = tokenizer.encode("You are in the kitchen.").expect("encodes");
-    assert!(known.len() < 10, "the words of the corpus became tokens: {known:?}");
+    assert!(known.len() < 12, "the words of the corpus became tokens: {known:?}");
 }
 
 #[test]
