@@ -6,6 +6,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
+    /// The model's files or numbers are at fault.
+    #[error(transparent)]
+    Model(#[from] lens_lm::error::LmError),
+    /// Training failed.
+    #[error(transparent)]
+    Train(#[from] lens_lm::train::TrainError),
     /// Student and teacher do not fit together.
     #[error("student and teacher do not fit together: {0}")]
     Mismatch(String),

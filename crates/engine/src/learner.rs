@@ -76,12 +76,12 @@ pub trait Learner: Send {
     /// Writes the model as a Hugging Face directory.
     fn save_model(&self, directory: &Path) -> Result<(), EngineError>;
 
-    /// What else must be saved to go on exactly: optimiser state, full-precision weights, snapshot heads still needed
+    /// What else must be saved to go on exactly: optimiser state, snapshot heads still needed
     /// (versions in `heads`). File name and content.
     fn save_state(&self, heads: &[u64]) -> Result<Vec<(String, Vec<u8>)>, EngineError>;
 
-    /// Goes on from what [`Learner::save_state`] wrote.
-    fn load_state(&mut self, directory: &Path) -> Result<(), EngineError>;
+    /// Goes on from what [`Learner::save_model`] wrote to `model` and [`Learner::save_state`] to `state`.
+    fn load(&mut self, model: &Path, state: &Path) -> Result<(), EngineError>;
 
     /// Forgets snapshot heads older than `version`.
     fn forget_before(&mut self, version: u64);

@@ -1,5 +1,6 @@
 //! Writing responses.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use lens_opd::random::StreamKey;
@@ -86,8 +87,8 @@ pub struct CrossContextTarget {
     pub gap: f64,
 }
 
-/// A frozen model that writes responses.
-pub trait Policy: Send + Sync {
+/// A frozen model that writes responses. `Any` lets a teacher on the same machine look into a student it knows.
+pub trait Policy: Any + Send + Sync {
     /// Its tokenizer and chat template.
     fn codec(&self) -> &dyn Codec;
 

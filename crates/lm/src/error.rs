@@ -89,6 +89,35 @@ pub enum LmError {
         /// What is wrong.
         problem: String,
     },
+    /// Parameters in memory that do not make a model.
+    #[error("parameter `{name}` {problem}")]
+    Parameter {
+        /// Hugging Face name.
+        name: String,
+        /// What is wrong with it, as it follows the name.
+        problem: String,
+    },
+    /// A setting of an inference call, or a model's shape, that cannot work.
+    #[error("{0}")]
+    Setting(String),
+    /// One request of a batch cannot be served as it is.
+    #[error("request {index}: {reason}")]
+    Request {
+        /// Which request of the batch, from 0.
+        index: usize,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The model's output is not a distribution.
+    #[error(
+        "request {index}: the model's outputs at position {position} are not finite; its weights have diverged or are damaged"
+    )]
+    NotFinite {
+        /// Which request of the batch, from 0.
+        index: usize,
+        /// Position in the sequence.
+        position: usize,
+    },
 }
 
 impl LmError {
@@ -124,6 +153,7 @@ impl LmError {
                     | std::io::ErrorKind::IsADirectory
                     | std::io::ErrorKind::AlreadyExists
             ),
+            Self::NotFinite { .. } => false,
             _ => true,
         }
     }

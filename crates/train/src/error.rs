@@ -54,6 +54,9 @@ pub enum TrainError {
         /// The dumped batch.
         dump: PathBuf,
     },
+    /// There is nothing to do.
+    #[error("{0}")]
+    Nothing(String),
     /// The environment failed.
     #[error(transparent)]
     Environment(#[from] lens_env::EnvError),

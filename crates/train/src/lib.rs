@@ -13,6 +13,7 @@ pub mod files;
 pub mod iteration;
 pub mod queue;
 pub mod run;
+pub mod sft;
 pub mod tasks;
 pub mod tensorboard;
 

@@ -136,7 +136,7 @@ impl Run {
                 state = read_state(&path.join("state"))?;
                 method.restore(&state.method)?;
                 queue = Queue::load(&path.join("state"))?;
-                learner.load_state(&path.join("state"))?;
+                learner.load(&path.join("model"), &path.join("state"))?;
             }
         } else {
             write_atomically(&folder.join("config.toml"), render::to_toml(&config).as_bytes())?;

@@ -48,9 +48,7 @@ fn exp(x: f32) -> f32 {
     let r = power.mul_add(-0.693_359_4, x);
     let r = power.mul_add(2.121_944_4e-4, r);
     let mut series = 1.987_569_1e-4_f32;
-    for coefficient in
-        [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5]
-    {
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         series = series.mul_add(r, coefficient);
     }
     let fraction = series.mul_add(r * r, r + 1.0);

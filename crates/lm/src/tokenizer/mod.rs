@@ -7,7 +7,9 @@ mod vocabulary;
 use std::path::{Path, PathBuf};
 
 pub use stream::StreamDecoder;
-pub use train::{SpecialToken, chatml_companions, chatml_tokens, train_bpe};
+pub use train::{
+    SpecialToken, Splitting, chatml_companions, chatml_tokens, train_bpe, train_bpe_with,
+};
 pub use vocabulary::VocabularyHash;
 
 use crate::error::LmError;

@@ -24,15 +24,20 @@ pub struct HorizonParams {
 }
 
 /// All the clock remembers: `(K, e, G_entry)`. Serialisable, so a resumed run goes on where it was.
+///
+/// Fields but the version have defaults, so that a newer layout can be read far enough to be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HorizonState {
     /// Layout of this state.
     pub version: u32,
     /// The horizon `K`.
+    #[serde(default)]
     pub depth: usize,
     /// The clock `e`: pace gathered at this depth, with the remainder of the last.
+    #[serde(default)]
     pub elapsed: f64,
     /// The gap of the first valid batch at this depth, once there was one.
+    #[serde(default)]
     pub entry_gap: Option<f64>,
 }
 

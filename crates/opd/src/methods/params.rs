@@ -27,10 +27,10 @@ pub enum MethodKind {
     #[serde(rename = "tcod-b2f")]
     TcodB2f,
     /// Guided-OPD.
-    #[serde(rename = "guided")]
+    #[serde(rename = "guided-opd")]
     Guided,
     /// FutureBridge-OPD.
-    #[serde(rename = "futurebridge")]
+    #[serde(rename = "futurebridge-opd")]
     FutureBridge,
 }
 
@@ -46,8 +46,8 @@ impl MethodKind {
             Self::Opd => "opd",
             Self::TcodF2b => "tcod-f2b",
             Self::TcodB2f => "tcod-b2f",
-            Self::Guided => "guided",
-            Self::FutureBridge => "futurebridge",
+            Self::Guided => "guided-opd",
+            Self::FutureBridge => "futurebridge-opd",
         }
     }
 }
@@ -69,10 +69,10 @@ pub enum MethodParams {
     #[serde(rename = "tcod-b2f")]
     TcodB2f(TcodB2fParams),
     /// Guided-OPD.
-    #[serde(rename = "guided")]
+    #[serde(rename = "guided-opd")]
     Guided(GuidedParams),
     /// FutureBridge-OPD.
-    #[serde(rename = "futurebridge")]
+    #[serde(rename = "futurebridge-opd")]
     FutureBridge(FutureBridgeParams),
 }
 

@@ -53,10 +53,10 @@ impl LossPlan {
     /// Fixes the loss of a train batch (eq. focused-opd, eq. gi-objective).
     pub fn new(rows: &[TrainRow], loss: &LossParams, terms: &Terms) -> Result<Self, OpdError> {
         let counts = count(rows)?;
-        let sides = |kind: RowKind| terms.teacher_mix.is_some() && kind == RowKind::TeacherNll;
+        let apart = |kind: RowKind| terms.teacher_mix.is_some() && kind == RowKind::TeacherNll;
         let weight_of = |teacher: bool| -> (f64, usize) {
             let side =
-                rows.iter().filter(|row| row.kind != RowKind::Gi && sides(row.kind) == teacher);
+                rows.iter().filter(|row| row.kind != RowKind::Gi && apart(row.kind) == teacher);
             side.fold((0.0, 0), |(sum, count), row| (sum + row_weight(row), count + 1))
         };
         let (student, teacher) = (weight_of(false), weight_of(true));
@@ -67,7 +67,7 @@ impl LossPlan {
                     let mean = terms.lambda_gi / (counts.trajectories * row.weights.len()) as f64;
                     return vec![mean; row.weights.len()];
                 }
-                let is_teacher = sides(row.kind);
+                let is_teacher = apart(row.kind);
                 let share = match terms.teacher_mix {
                     None => 1.0,
                     Some(mix) => {

@@ -41,7 +41,7 @@ pub enum Side {
     Guided,
 }
 
-/// A fork to run.
+/// A fork to run: the state both branches start from (eq. gi-paired-branches).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ForkRequest {
     /// The episode's key inside the explorer batch.
@@ -135,7 +135,7 @@ pub struct Branch {
     pub end: BranchEnd,
 }
 
-/// Both branches of a fork.
+/// Both branches of a fork (eq. gi-paired-branches).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// Without guidance.
