@@ -4,9 +4,11 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
+pub(crate) mod alfworld;
 pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod env;
+pub(crate) mod expert;
 pub(crate) mod model;
 pub(crate) mod play;
 
