@@ -52,7 +52,9 @@ impl Eval {
             "bf16" => WeightsName::Bf16,
             "int8" => WeightsName::Int8,
             other => {
-                return Err(Failure::user(format!("--weights {other}: expected f32, bf16 or int8")));
+                return Err(Failure::user(format!(
+                    "--weights {other}: expected f32, bf16 or int8"
+                )));
             }
         };
         let policy = world::policy(&self.model, weights)?;
