@@ -48,9 +48,7 @@ fn exp(x: f32) -> f32 {
     let r = power.mul_add(-0.693_359_4, x);
     let r = power.mul_add(2.121_944_4e-4, r);
     let mut series = 1.987_569_1e-4_f32;
-    for coefficient in
-        [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5]
-    {
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         series = series.mul_add(r, coefficient);
     }
     let fraction = series.mul_add(r * r, r + 1.0);
@@ -120,20 +118,6 @@ dispatched! {
     fn add(out: &mut [f32], x: &[f32]) {
         for (o, &v) in out.iter_mut().zip(x) {
             *o += v;
-        }
-    }
-
-    /// `out = a + b`.
-    fn sum_into(out: &mut [f32], a: &[f32], b: &[f32]) {
-        for ((o, &x), &y) in out.iter_mut().zip(a).zip(b) {
-            *o = x + y;
-        }
-    }
-
-    /// `out = factor * x`.
-    fn scale_into(out: &mut [f32], x: &[f32], factor: f32) {
-        for (o, &v) in out.iter_mut().zip(x) {
-            *o = factor * v;
         }
     }
 
@@ -243,8 +227,9 @@ dispatched! {
     fn numerators(logits: &mut [f32]) -> (f32, f32) {
         let max = max_over(logits);
         if max == f32::NEG_INFINITY {
+            let sum = if logits.iter().any(|x| x.is_nan()) { f32::NAN } else { 0.0 };
             logits.fill(0.0);
-            return (max, 0.0);
+            return (max, sum);
         }
         for x in logits.iter_mut() {
             *x = exp(*x - max);

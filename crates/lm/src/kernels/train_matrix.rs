@@ -110,9 +110,7 @@ impl<'a> MatMut<'a> {
         assert!(row < self.rows, "row out of bounds");
         // SAFETY: the constructor checked that every row lies inside the borrowed slice, splitting only
         // narrows the view, and `&mut self` makes the borrow of the row exclusive.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.data.add(row * self.row_stride), self.cols)
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.row_stride), self.cols) }
     }
 
     /// The first `at` rows and the rest.
@@ -232,9 +230,7 @@ pub(crate) fn gemm_tiles<'a>(
 
 /// Runs the tiles on the thread pool.
 pub(crate) fn run_tiles(tiles: Vec<Tile<'_>>) {
-    tiles
-        .into_par_iter()
-        .for_each(|mut tile| gemm(&mut tile.dst, tile.a, tile.b, tile.accumulate));
+    tiles.into_par_iter().for_each(|mut tile| gemm(&mut tile.dst, tile.a, tile.b, tile.accumulate));
 }
 
 /// The size of equal parts of `length`, none above `most`, rounded up to whole vectors.

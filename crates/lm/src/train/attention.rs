@@ -220,7 +220,8 @@ impl<'a> Job<'a> {
                 let k = MatRef::new(keys, visible, dim);
                 let q = MatRef::new(queries, rows, dim);
                 gemm(&mut MatMut::new(scores, rows, visible), q, k.t(), false);
-                for (row, scores) in scores[..rows * visible].chunks_exact_mut(visible).enumerate() {
+                for (row, scores) in scores[..rows * visible].chunks_exact_mut(visible).enumerate()
+                {
                     let (member, query) = (row / block.len(), block.start + row % block.len());
                     let seen = self.position(query) + 1;
                     let (max, sum) = math::softmax_numerators(scores, seen);
@@ -361,10 +362,7 @@ fn split<'a>(
     parts
 }
 
-fn jobs<'a>(
-    shape: AttentionShape<'a>,
-    input: AttentionInput<'a>,
-) -> impl Iterator<Item = Job<'a>> {
+fn jobs<'a>(shape: AttentionShape<'a>, input: AttentionInput<'a>) -> impl Iterator<Item = Job<'a>> {
     input.spans.iter().flat_map(move |span| {
         (0..shape.kv_heads).map(move |kv_head| Job { input, shape, span, kv_head })
     })

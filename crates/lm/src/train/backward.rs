@@ -72,15 +72,14 @@ fn add_parts(sum: &mut [f32], parts: &[f32]) {
 
 /// Sums of the columns of each block of rows.
 fn column_sums(partial: &mut [f32], data: &[f32], width: usize) {
-    partial
-        .par_chunks_exact_mut(width)
-        .zip(data.par_chunks(TOKEN_BLOCK * width))
-        .for_each(|(sum, block)| {
+    partial.par_chunks_exact_mut(width).zip(data.par_chunks(TOKEN_BLOCK * width)).for_each(
+        |(sum, block)| {
             sum.fill(0.0);
             for row in block.chunks_exact(width) {
                 math::add(sum, row);
             }
-        });
+        },
+    );
 }
 
 /// Carries `d_next` (queries x hidden, the gradient of the block's output) back to `dx` (tokens x hidden, the
@@ -272,8 +271,10 @@ pub(super) fn layer_backward(
                     );
                     dx.copy_from_slice(&d_middle[first * hidden..(first + rows) * hidden]);
                 } else {
-                    for (at, (dx, d_normed)) in
-                        dx.chunks_exact_mut(hidden).zip(d_normed.chunks_exact_mut(hidden)).enumerate()
+                    for (at, (dx, d_normed)) in dx
+                        .chunks_exact_mut(hidden)
+                        .zip(d_normed.chunks_exact_mut(hidden))
+                        .enumerate()
                     {
                         match query_of[first + at] {
                             u32::MAX => dx.fill(0.0),

@@ -220,38 +220,35 @@ pub(super) fn layer_forward(
             (block * TOKEN_BLOCK, parts, next_blocks.as_mut().and_then(Iterator::next))
         })
         .collect();
-    work.into_par_iter().with_max_len(1).for_each(
-        |(first, ((mixed, middle), gate_up), next)| {
-            for (at, middle) in middle.chunks_exact_mut(hidden).enumerate() {
-                middle.copy_from_slice(row(x, queries.token(first + at), hidden));
-            }
-            let rows = mixed.len() / q_width;
-            gemm(
-                &mut MatMut::new(middle, rows, hidden),
-                MatRef::new(mixed, rows, q_width),
-                MatRef::new(weights.o, hidden, q_width).t(),
-                true,
-            );
-            with_scratch([rows * hidden, rows * ff], |[normed, activated]| {
-                norm_rows(normed, middle.chunks_exact(hidden), weights.post_norm, eps);
-                linear(gate_up, normed, weights.gate_up, hidden, None);
-                if let Some(next) = next {
-                    for (out, both) in
-                        activated.chunks_exact_mut(ff).zip(gate_up.chunks_exact(2 * ff))
-                    {
-                        math::swiglu(out, &both[..ff], &both[ff..]);
-                    }
-                    next.copy_from_slice(middle);
-                    gemm(
-                        &mut MatMut::new(next, rows, hidden),
-                        MatRef::new(activated, rows, ff),
-                        MatRef::new(weights.down, hidden, ff).t(),
-                        true,
-                    );
+    work.into_par_iter().with_max_len(1).for_each(|(first, ((mixed, middle), gate_up), next)| {
+        for (at, middle) in middle.chunks_exact_mut(hidden).enumerate() {
+            middle.copy_from_slice(row(x, queries.token(first + at), hidden));
+        }
+        let rows = mixed.len() / q_width;
+        gemm(
+            &mut MatMut::new(middle, rows, hidden),
+            MatRef::new(mixed, rows, q_width),
+            MatRef::new(weights.o, hidden, q_width).t(),
+            true,
+        );
+        with_scratch([rows * hidden, rows * ff], |[normed, activated]| {
+            norm_rows(normed, middle.chunks_exact(hidden), weights.post_norm, eps);
+            linear(gate_up, normed, weights.gate_up, hidden, None);
+            if let Some(next) = next {
+                for (out, both) in activated.chunks_exact_mut(ff).zip(gate_up.chunks_exact(2 * ff))
+                {
+                    math::swiglu(out, &both[..ff], &both[ff..]);
                 }
-            });
-        },
-    );
+                next.copy_from_slice(middle);
+                gemm(
+                    &mut MatMut::new(next, rows, hidden),
+                    MatRef::new(activated, rows, ff),
+                    MatRef::new(weights.down, hidden, ff).t(),
+                    true,
+                );
+            }
+        });
+    });
 }
 
 /// One row of a row-major matrix.

@@ -86,7 +86,9 @@ pub(super) fn losses(
         let copies = if wanted == Mode::Labels { 1 } else { 2 };
         let vocab = input.weight.len() / input.width;
         let most = (input.budget / (copies * vocab)).clamp(16, MOST_POSITIONS);
-        for members in members.chunks(members.len().div_ceil(members.len().div_ceil(most).max(1)).max(1)) {
+        for members in
+            members.chunks(members.len().div_ceil(members.len().div_ceil(most).max(1)).max(1))
+        {
             let mut block = Block::load(input, wanted, members, buffers);
             block.logits();
             let gradients = block.join(&mut losses);
@@ -328,7 +330,8 @@ impl<'a> Block<'a> {
             let (loss, gradient) = match self.mode {
                 Mode::Reverse | Mode::Forward => {
                     let reference_lse = of(2, 3);
-                    let (max, own) = if self.mode == Mode::Reverse { (0, lse) } else { (2, reference_lse) };
+                    let (max, own) =
+                        if self.mode == Mode::Reverse { (0, lse) } else { (2, reference_lse) };
                     let mean: f64 = (0..chunks)
                         .map(|chunk| {
                             let stats = self.stats[chunk * count + position];
@@ -411,7 +414,8 @@ impl<'a> Block<'a> {
                             }
                         }
                     }
-                    let start = if chunk == 0 { 0 } else { ends.get(chunk - 1).copied().unwrap_or(0) };
+                    let start =
+                        if chunk == 0 { 0 } else { ends.get(chunk - 1).copied().unwrap_or(0) };
                     let end = ends.get(chunk).copied().unwrap_or(0);
                     for slot in start..end {
                         let (token, position, _) = asked.tokens[slot];
@@ -426,8 +430,11 @@ impl<'a> Block<'a> {
                     );
                 });
             let student = &*student;
-            self.d_hidden.par_chunks_mut(POSITIONS_PER_TASK * width).enumerate().with_max_len(1).for_each(
-                |(part, d_hidden)| {
+            self.d_hidden
+                .par_chunks_mut(POSITIONS_PER_TASK * width)
+                .enumerate()
+                .with_max_len(1)
+                .for_each(|(part, d_hidden)| {
                     let rows = d_hidden.len() / width;
                     let first = part * POSITIONS_PER_TASK;
                     for (chunk, student) in student.chunks(count * CHUNK).enumerate() {
@@ -440,15 +447,17 @@ impl<'a> Block<'a> {
                             group_index + chunk > 0,
                         );
                     }
-                },
-            );
+                });
         }
     }
 }
 
 /// `log sum of sum * e^max` over parts.
 fn log_sum_exp(parts: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
-    let max = parts.clone().map(|(max, _)| max).fold(f64::NEG_INFINITY, |a, b| if b <= a { a } else { b });
+    let max = parts
+        .clone()
+        .map(|(max, _)| max)
+        .fold(f64::NEG_INFINITY, |a, b| if b <= a { a } else { b });
     if max == f64::NEG_INFINITY {
         return max;
     }
@@ -520,11 +529,8 @@ fn policy_gradient(
     let ratio_slope = if log_ratio.abs() <= MOST { ratio } else { 0.0 };
     let plain = -advantage * ratio;
     let clipped = -advantage * ratio.clamp(1.0 - clip, 1.0 + clip);
-    let (loss, slope) = if plain >= clipped {
-        (plain, -advantage * ratio_slope)
-    } else {
-        (clipped, 0.0)
-    };
+    let (loss, slope) =
+        if plain >= clipped { (plain, -advantage * ratio_slope) } else { (clipped, 0.0) };
     let bound = -dual_clip * advantage;
     if advantage < 0.0 && loss > bound { (bound, 0.0) } else { (loss, slope) }
 }

@@ -64,8 +64,9 @@ impl Layout {
         let join = |first: &Range<usize>, last: &Range<usize>| first.start..last.end;
         let mut layers = Vec::with_capacity(config.layers);
         for layer in 0..config.layers {
-            let mut put =
-                |name: &str, shape: &[usize]| put(format!("model.layers.{layer}.{name}"), shape.to_vec());
+            let mut put = |name: &str, shape: &[usize]| {
+                put(format!("model.layers.{layer}.{name}"), shape.to_vec())
+            };
             let input_norm = put("input_layernorm.weight", &[hidden]);
             let q_weight = put("self_attn.q_proj.weight", &[q, hidden]);
             put("self_attn.k_proj.weight", &[kv, hidden]);

@@ -11,10 +11,10 @@
 //!   parts is taken in the order of the parts.
 
 mod attention;
+mod backward;
 mod batch;
 mod error;
 mod forward;
-mod backward;
 mod head;
 mod layout;
 mod optimizer;

@@ -39,7 +39,12 @@ impl AdamWConfig {
             ("lr", self.lr, at_least_zero(self.lr), "expected a finite value of at least 0"),
             ("betas.0", self.betas.0, (0.0..1.0).contains(&self.betas.0), "expected 0 <= beta < 1"),
             ("betas.1", self.betas.1, (0.0..1.0).contains(&self.betas.1), "expected 0 <= beta < 1"),
-            ("eps", self.eps, self.eps.is_finite() && self.eps > 0.0, "expected a finite value above 0"),
+            (
+                "eps",
+                self.eps,
+                self.eps.is_finite() && self.eps > 0.0,
+                "expected a finite value above 0",
+            ),
             (
                 "weight_decay",
                 self.weight_decay,
@@ -49,7 +54,9 @@ impl AdamWConfig {
             ("clip", self.clip, self.clip > 0.0, "expected a value above 0"),
         ];
         match rules.into_iter().find(|&(_, _, holds, _)| !holds) {
-            Some((name, value, _, expected)) => Err(TrainError::Optimizer { name, value, expected }),
+            Some((name, value, _, expected)) => {
+                Err(TrainError::Optimizer { name, value, expected })
+            }
             None => Ok(()),
         }
     }

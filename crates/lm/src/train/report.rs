@@ -70,8 +70,13 @@ impl LossReport {
                 Ok(at) => at,
                 Err(at) => {
                     let kind = row.kind;
-                    let empty =
-                        KindTotals { kind, rows: 0, tokens: 0, weighted_loss: 0.0, token_loss: 0.0 };
+                    let empty = KindTotals {
+                        kind,
+                        rows: 0,
+                        tokens: 0,
+                        weighted_loss: 0.0,
+                        token_loss: 0.0,
+                    };
                     kinds.insert(at, empty);
                     at
                 }

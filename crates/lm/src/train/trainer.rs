@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::TrainError;
 use super::attention::RopeTable;
 use super::backward::{BackwardBuffers, LayerGrads, NormBackward, layer_backward};
 use super::batch::{MicroBatch, micro_batches, pack};
@@ -12,7 +13,6 @@ use super::optimizer::{AdamWConfig, Moments, norm};
 use super::report::{LossReport, RowReport, StepReport};
 use super::row::{Heads, PromptedRow, RowLimits, TrainRow, check_row, check_tokens};
 use super::scratch::fit;
-use super::TrainError;
 use crate::config::ModelConfig;
 use crate::kernels::train_math as math;
 use crate::tensor::{Parameters, Tensor};
@@ -411,12 +411,7 @@ impl Trainer {
         } else {
             self.drop_gradient();
         }
-        Ok(StepReport {
-            grad_norm,
-            clipped,
-            skipped_non_finite: !healthy,
-            step: self.moments.step,
-        })
+        Ok(StepReport { grad_norm, clipped, skipped_non_finite: !healthy, step: self.moments.step })
     }
 
     /// Forgets the accumulated gradient.
