@@ -103,7 +103,8 @@ impl BenchShape {
             let length = length as f64;
             flops += 6.0 * length * (weights * c.layers) as f64;
             flops += 6.0 * length * length * (c.q_width() * c.layers) as f64;
-            flops += losses * c.vocab_size as f64 * (6 * c.hidden_size + 2 * self.teacher_hidden) as f64;
+            flops +=
+                losses * c.vocab_size as f64 * (6 * c.hidden_size + 2 * self.teacher_hidden) as f64;
         }
         flops
     }
@@ -178,7 +179,9 @@ pub fn run(
                     .collect(),
                 response_start: length - count,
                 weights: vec![1.0 / losses as f32; count],
-                loss: RowLoss::ReverseKl { teacher_hidden: noise(count * shape.teacher_hidden, 4.0) },
+                loss: RowLoss::ReverseKl {
+                    teacher_hidden: noise(count * shape.teacher_hidden, 4.0),
+                },
             }
         })
         .collect();
