@@ -13,5 +13,6 @@ pub mod elementwise;
 pub mod matrix;
 pub mod packed;
 pub(crate) mod tile;
+pub(crate) mod train_gemm;
 pub(crate) mod train_math;
 pub(crate) mod train_matrix;

@@ -6,7 +6,9 @@ use super::TrainError;
 use super::attention::RopeTable;
 use super::backward::{BackwardBuffers, LayerGrads, NormBackward, layer_backward};
 use super::batch::{MicroBatch, micro_batches, pack};
-use super::forward::{LayerActivations, Model, Queries, layer_forward, norm_rows, row};
+use super::forward::{
+    LayerActivations, Model, PackBuffers, Queries, layer_forward, norm_rows, row,
+};
 use super::head::{self, HeadBuffers, HeadInput};
 use super::layout::Layout;
 use super::optimizer::{AdamWConfig, Moments, norm};
@@ -79,6 +81,7 @@ struct Arena {
     d_hidden: Vec<f32>,
     d_next: Vec<f32>,
     d_input: Vec<f32>,
+    packs: PackBuffers,
     backward: BackwardBuffers,
     head: HeadBuffers,
 }
@@ -302,11 +305,27 @@ impl Trainer {
                 let queries = Queries::all(batch, &full_spans);
                 let next = if keep { layer + 1 } else { (layer + 1) % 2 };
                 let next = fit(&mut arena.inputs[next], tokens);
-                layer_forward(model, layer, queries, fit(&mut x, tokens), acts, Some(next));
+                layer_forward(
+                    model,
+                    layer,
+                    queries,
+                    fit(&mut x, tokens),
+                    acts,
+                    &mut arena.packs,
+                    Some(next),
+                );
             } else {
                 let next = fit(&mut arena.output, count);
                 let queries = Queries::losses(batch);
-                layer_forward(model, layer, queries, fit(&mut x, tokens), acts, Some(next));
+                layer_forward(
+                    model,
+                    layer,
+                    queries,
+                    fit(&mut x, tokens),
+                    acts,
+                    &mut arena.packs,
+                    Some(next),
+                );
             }
             arena.inputs[at] = x;
         }
@@ -374,7 +393,7 @@ impl Trainer {
                 let acts = &mut arena.layers[0];
                 // The last layer's activations are still there from the forward pass.
                 if layer + 1 < layers {
-                    layer_forward(model, layer, queries, x, acts, None);
+                    layer_forward(model, layer, queries, x, acts, &mut arena.packs, None);
                 }
                 acts
             } else {
@@ -384,7 +403,18 @@ impl Trainer {
                 LayerGrads::cut(&self.layout.layers[layer], &self.config, &mut self.gradient);
             let d_next = &arena.d_next[..queries.count() * hidden];
             let dx = fit(&mut arena.d_input, tokens);
-            layer_backward(model, layer, queries, x, acts, d_next, dx, grads, &mut arena.backward);
+            layer_backward(
+                model,
+                layer,
+                queries,
+                x,
+                acts,
+                d_next,
+                dx,
+                grads,
+                &mut arena.backward,
+                &mut arena.packs,
+            );
             std::mem::swap(&mut arena.d_next, &mut arena.d_input);
         }
         let d_embedding = &mut self.gradient[self.layout.embed.clone()];
