@@ -5,9 +5,7 @@ mod small;
 
 use lens_lm::cache::{KvFormat, PrefixCache};
 use lens_lm::config::{Family, ModelConfig};
-use lens_lm::generate::{
-    GenerateOptions, GenerateRequest, Generated, generate, generate_with,
-};
+use lens_lm::generate::{GenerateOptions, GenerateRequest, Generated, generate, generate_with};
 use lens_lm::kernels::dispatch::Isa;
 use lens_lm::model::{Model, WeightFormat};
 use lens_lm::sampling::Sampling;
@@ -184,13 +182,11 @@ fn generating_and_scoring_agree_to_the_bit() {
         let config = config(Family::Qwen3);
         let model = model(&config, 21, format);
         let requests = requests(&config, 22, 8, 70);
-        let generated = generate(&model, &requests, &GenerateOptions::default()).expect("generated");
+        let generated =
+            generate(&model, &requests, &GenerateOptions::default()).expect("generated");
         for (request, generated) in requests.iter().zip(&generated) {
-            let row = ScoreRequest {
-                prompt: &request.prompt,
-                response: &generated.tokens,
-                asked: &[],
-            };
+            let row =
+                ScoreRequest { prompt: &request.prompt, response: &generated.tokens, asked: &[] };
             let tau = request.sampling.temperature;
             for (tau, expected) in [(1.0, &generated.logprobs_t1), (tau, &generated.logprobs)] {
                 let options = ScoreOptions { tau, ..ScoreOptions::default() };

@@ -12,4 +12,5 @@ pub mod dispatch;
 pub mod elementwise;
 pub mod matrix;
 pub mod packed;
+pub mod peak;
 pub(crate) mod tile;
