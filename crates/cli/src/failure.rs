@@ -60,3 +60,15 @@ impl From<lens_env::EnvError> for Failure {
         }
     }
 }
+
+impl From<lens_config::ConfigError> for Failure {
+    fn from(error: lens_config::ConfigError) -> Self {
+        Self::User(error.into())
+    }
+}
+
+impl From<lens_lm::error::LmError> for Failure {
+    fn from(error: lens_lm::error::LmError) -> Self {
+        if error.is_user_error() { Self::User(error.into()) } else { Self::Runtime(error.into()) }
+    }
+}

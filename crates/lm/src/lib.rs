@@ -6,6 +6,8 @@ pub mod checkpoint;
 pub mod config;
 pub mod error;
 pub mod generate;
+pub mod gguf;
+pub mod init;
 #[allow(unsafe_code)]
 pub mod kernels;
 pub mod model;
@@ -15,3 +17,4 @@ pub mod sampling;
 pub mod score;
 pub mod tensor;
 pub mod tokenizer;
+pub mod train;

@@ -7,6 +7,7 @@ use crate::kernels::matrix::{Matrix, PANEL};
 use crate::model::{Model, RowSummary, chunk_ids, per_chunk};
 use crate::prefill;
 use crate::score::{check_row, check_tau, response_states};
+use crate::tensor::Tensor;
 
 /// A response both models score.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,36 +80,85 @@ pub fn pair_score_with(
     student_prefix: &mut PrefixCache,
     teacher_prefix: &mut PrefixCache,
 ) -> Result<Vec<Vec<PairPosition>>, LmError> {
+    let rows: Vec<CrossRow<'_>> = rows
+        .iter()
+        .map(|row| CrossRow {
+            student_prompt: row.prompt,
+            teacher_prompt: row.prompt,
+            response: row.response,
+        })
+        .collect();
+    let scored = cross_score(student, teacher, &rows, options, student_prefix, teacher_prefix)?;
+    Ok(scored.into_iter().map(|row| row.positions).collect())
+}
+
+/// A response the two models see after prompts of their own; both may be the same model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CrossRow<'a> {
+    /// What came before, for the student.
+    pub student_prompt: &'a [u32],
+    /// What came before, for the teacher.
+    pub teacher_prompt: &'a [u32],
+    /// The tokens to score.
+    pub response: &'a [u32],
+}
+
+/// A response both models scored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossScored {
+    /// One entry a response token.
+    pub positions: Vec<PairPosition>,
+    /// The student's last hidden states after the final norm, one row a response token.
+    pub student_hidden: Tensor,
+    /// The teacher's.
+    pub teacher_hidden: Tensor,
+}
+
+/// [`pair_score_with`] after prompts that may differ, keeping the hidden states.
+pub fn cross_score(
+    student: &Model,
+    teacher: &Model,
+    rows: &[CrossRow<'_>],
+    options: &PairOptions,
+    student_prefix: &mut PrefixCache,
+    teacher_prefix: &mut PrefixCache,
+) -> Result<Vec<CrossScored>, LmError> {
     let vocab = shared_vocab(student, teacher, options.real_vocab)?;
     check_tau(options.tau)?;
     for (index, row) in rows.iter().enumerate() {
-        for model in [student, teacher] {
-            check_row(model, vocab, row.prompt, row.response)
+        for (model, prompt) in [(student, row.student_prompt), (teacher, row.teacher_prompt)] {
+            check_row(model, vocab, prompt, row.response)
                 .map_err(|reason| LmError::Request { index, reason })?;
         }
     }
     let bytes_per_token = student.kv_bytes_per_token().max(teacher.kv_bytes_per_token());
-    let texts: Vec<_> = rows.iter().map(|row| (row.prompt, row.response)).collect();
+    let longest_prompt =
+        |row: &CrossRow<'_>| row.student_prompt.len().max(row.teacher_prompt.len());
+    let lengths = rows.iter().map(|row| longest_prompt(row) + row.response.len());
+    let student_texts: Vec<_> = rows.iter().map(|row| (row.student_prompt, row.response)).collect();
+    let teacher_texts: Vec<_> = rows.iter().map(|row| (row.teacher_prompt, row.response)).collect();
     let mut scored = Vec::with_capacity(rows.len());
-    for batch in prefill::batches(
-        rows.iter().map(|row| row.prompt.len() + row.response.len()),
-        bytes_per_token,
-        options.kv_budget_bytes,
-    ) {
-        let rows = &rows[batch.clone()];
-        let side = |model, prefix: &mut PrefixCache| {
-            Side::new(model, prefix, &texts[batch.clone()], vocab, options.tau)
-                .map_err(|state| not_finite(rows, batch.start, state))
+    for batch in prefill::batches(lengths, bytes_per_token, options.kv_budget_bytes) {
+        let side = |model, prefix: &mut PrefixCache, texts: &[(&[u32], &[u32])]| {
+            let texts = &texts[batch.clone()];
+            Side::new(model, prefix, texts, vocab, options.tau)
+                .map_err(|state| not_finite(texts, batch.start, state))
         };
-        let student = side(student, student_prefix)?;
-        let teacher = side(teacher, teacher_prefix)?;
+        let student = side(student, student_prefix, &student_texts)?;
+        let teacher = side(teacher, teacher_prefix, &teacher_texts)?;
         let divergences = divergences(&student, &teacher, vocab, options.tau);
-        let mut states = 0..;
-        for row in rows {
-            let positions = row.response.iter().zip(&mut states).map(|(&token, state)| {
+        let mut first = 0;
+        for row in &rows[batch.clone()] {
+            let states = first..first + row.response.len();
+            first = states.end;
+            let positions = row.response.iter().zip(states.clone()).map(|(&token, state)| {
                 position(&student, &teacher, state, token, divergences[state], options.tau)
             });
-            scored.push(positions.collect());
+            scored.push(CrossScored {
+                positions: positions.collect(),
+                student_hidden: student.states(states.clone()),
+                teacher_hidden: teacher.states(states),
+            });
         }
     }
     Ok(scored)
@@ -140,6 +190,12 @@ impl<'a> Side<'a> {
         Ok(Self { model, hidden, summaries })
     }
 
+    fn states(&self, states: std::ops::Range<usize>) -> Tensor {
+        let shape = vec![states.len(), self.model.config().hidden_size];
+        let data = states.flat_map(|state| self.hidden.row(state).iter().copied()).collect();
+        Tensor { shape, data }
+    }
+
     fn logprob(&self, state: usize, id: u32, tau: f32) -> f32 {
         let logit = self.model.inner().logit(self.hidden.row(state), id);
         self.summaries[state].log_probability(logit / tau)
@@ -151,16 +207,13 @@ impl<'a> Side<'a> {
     }
 }
 
-fn not_finite(rows: &[PairRow<'_>], first: usize, state: usize) -> LmError {
+fn not_finite(texts: &[(&[u32], &[u32])], first: usize, state: usize) -> LmError {
     let mut offset = state;
-    for (index, row) in rows.iter().enumerate() {
-        if offset < row.response.len() {
-            return LmError::NotFinite {
-                index: first + index,
-                position: row.prompt.len() + offset,
-            };
+    for (index, (prompt, response)) in texts.iter().enumerate() {
+        if offset < response.len() {
+            return LmError::NotFinite { index: first + index, position: prompt.len() + offset };
         }
-        offset -= row.response.len();
+        offset -= response.len();
     }
     LmError::NotFinite { index: first, position: 0 }
 }

@@ -90,9 +90,7 @@ fn values_are_those_the_safetensors_crate_reads() {
 
 #[test]
 fn saving_in_the_stored_type_gives_the_same_bytes() {
-    for (family, dtype) in
-        [("qwen3", Dtype::F32), ("qwen2", Dtype::Bf16), ("llama", Dtype::F16)]
-    {
+    for (family, dtype) in [("qwen3", Dtype::F32), ("qwen2", Dtype::Bf16), ("llama", Dtype::F16)] {
         let (checkpoint, parameters) = read(&fixture(family));
         assert_eq!(checkpoint.weights.main_dtype(), dtype);
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -130,9 +128,10 @@ fn shards_follow_the_size_limit_and_hold_everything_once() {
     let (again, same) = read(&target);
     assert_eq!(same, parameters);
     assert!(again.weights.file_count() >= 3, "{}", again.weights.file_count());
-    let index: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(target.join("model.safetensors.index.json")).expect("written"))
-            .expect("JSON");
+    let index: serde_json::Value = serde_json::from_slice(
+        &std::fs::read(target.join("model.safetensors.index.json")).expect("written"),
+    )
+    .expect("JSON");
     let bytes = checkpoint.files.config.parameter_count() * 4;
     assert_eq!(index["metadata"]["total_size"], bytes);
     for entry in std::fs::read_dir(&target).expect("listable") {

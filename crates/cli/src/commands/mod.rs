@@ -4,13 +4,23 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
+pub(crate) mod alfworld;
+pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod env;
+pub(crate) mod expert;
+pub(crate) mod model;
 pub(crate) mod play;
 
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Show, check and import configurations.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Look at a model, convert it, or make a fresh one.
+    #[command(subcommand)]
+    Model(model::Model),
     /// Play a benchmark yourself in the terminal.
     #[command(subcommand)]
     Play(play::Play),
@@ -25,6 +35,8 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
+            Self::Config(command) => command.run(out),
+            Self::Model(model) => model.run(out),
             Self::Play(play) => play.run(out),
             Self::Env(command) => command.run(out),
             Self::Data(data) => data.run(out),

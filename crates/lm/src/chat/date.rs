@@ -36,7 +36,11 @@ impl Date {
             1..=12 => 31,
             _ => return None,
         };
-        ((1..=9999).contains(&year) && (1..=days).contains(&day)).then_some(Self { year, month, day })
+        ((1..=9999).contains(&year) && (1..=days).contains(&day)).then_some(Self {
+            year,
+            month,
+            day,
+        })
     }
 
     /// Python's `strftime` for the directives that concern days; others are kept as they are written. The time of day is
@@ -92,14 +96,19 @@ mod tests {
     fn dates_print_as_python_prints_them() {
         let date = Date::new(2026, 11, 15).expect("a day");
         assert_eq!(date.format("%d %b %Y"), "15 Nov 2026");
-        assert_eq!(date.format("%A, %B %d, %y 100%% %F %q %"), "Sunday, November 15, 26 100% 2026-11-15 %q %");
+        assert_eq!(
+            date.format("%A, %B %d, %y 100%% %F %q %"),
+            "Sunday, November 15, 26 100% 2026-11-15 %q %"
+        );
         assert_eq!(Date::new(2024, 2, 29).expect("a leap day").format("%a"), "Thu");
         assert_eq!(Date::new(2000, 1, 1).expect("a day").format("%a"), "Sat");
     }
 
     #[test]
     fn impossible_days_do_not_exist() {
-        for (year, month, day) in [(2023, 2, 29), (1900, 2, 29), (2024, 4, 31), (2024, 13, 1), (2024, 1, 0)] {
+        for (year, month, day) in
+            [(2023, 2, 29), (1900, 2, 29), (2024, 4, 31), (2024, 13, 1), (2024, 1, 0)]
+        {
             assert_eq!(Date::new(year, month, day), None);
         }
         assert!(Date::new(2000, 2, 29).is_some());

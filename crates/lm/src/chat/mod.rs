@@ -87,7 +87,11 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Compiles a template. `tokens` are the special tokens by the name templates use (`eos_token`); `path` is only used
     /// in messages.
-    pub fn new(path: &Path, source: &str, tokens: BTreeMap<String, String>) -> Result<Self, LmError> {
+    pub fn new(
+        path: &Path,
+        source: &str,
+        tokens: BTreeMap<String, String>,
+    ) -> Result<Self, LmError> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -96,7 +100,8 @@ impl ChatTemplate {
             .map_err(|error| failure(path, &error))?;
         environment.set_syntax(syntax);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", python_json::tojson);
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))

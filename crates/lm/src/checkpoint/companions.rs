@@ -68,7 +68,9 @@ impl Companions {
             Some(name) => format!(
                 "there is only {name}; load the model once with `transformers` (a fast tokenizer) and save it again"
             ),
-            None => "copy the tokenizer files of the model it was made from into this folder".to_owned(),
+            None => {
+                "copy the tokenizer files of the model it was made from into this folder".to_owned()
+            }
         };
         Err(LmError::Missing { path: self.path("tokenizer.json"), hint })
     }
@@ -178,7 +180,10 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, LmError> {
         Err(error) => return Err(LmError::io(path, "look at it")(error)),
     };
     if length > MAX_FILE {
-        return Err(LmError::malformed(path, format!("{length} bytes are too many for such a file")));
+        return Err(LmError::malformed(
+            path,
+            format!("{length} bytes are too many for such a file"),
+        ));
     }
     std::fs::read(path).map(Some).map_err(LmError::io(path, "read it"))
 }

@@ -92,7 +92,9 @@ impl ModelFiles {
                 Some(one) => vec![one.clone()],
                 None => Vec::new(),
             };
-            ids.extend(listed.iter().filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()));
+            ids.extend(
+                listed.iter().filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()),
+            );
         }
         if let Some(token) = self.companions.special_token("eos_token")? {
             ids.extend(tokenizer.id(&token));

@@ -71,23 +71,35 @@ pub fn check(path: &Path, config: &ModelConfig) -> Result<(), LmError> {
     if config.heads.saturating_mul(config.head_dim) > MAX_WIDTH {
         return wrong(
             "head_dim",
-            format!("times num_attention_heads is {} x {}, too wide", config.head_dim, config.heads),
+            format!(
+                "times num_attention_heads is {} x {}, too wide",
+                config.head_dim, config.heads
+            ),
         );
     }
     if !config.heads.is_multiple_of(config.kv_heads) {
         return wrong(
             "num_key_value_heads",
-            format!("is {}, which does not divide num_attention_heads = {}", config.kv_heads, config.heads),
+            format!(
+                "is {}, which does not divide num_attention_heads = {}",
+                config.kv_heads, config.heads
+            ),
         );
     }
     if !config.head_dim.is_multiple_of(2) {
-        return wrong("head_dim", format!("is {}; rotary positions need an even one", config.head_dim));
+        return wrong(
+            "head_dim",
+            format!("is {}; rotary positions need an even one", config.head_dim),
+        );
     }
     if config.max_position == 0 {
         return wrong("max_position_embeddings", "is 0".to_owned());
     }
     if !(config.rms_norm_eps > 0.0 && config.rms_norm_eps < 1.0) {
-        return wrong("rms_norm_eps", format!("is {}; it is a small positive number", config.rms_norm_eps));
+        return wrong(
+            "rms_norm_eps",
+            format!("is {}; it is a small positive number", config.rms_norm_eps),
+        );
     }
     if !(config.rope_theta.is_finite() && config.rope_theta > 0.0) {
         return wrong("rope_theta", format!("is {}; it is a positive number", config.rope_theta));
@@ -98,11 +110,15 @@ pub fn check(path: &Path, config: &ModelConfig) -> Result<(), LmError> {
         {
             wrong("factor", format!("of the rope scaling is {factor}; it is a positive number"))
         }
-        Some(RopeScaling::Llama3 { low_freq_factor, high_freq_factor, original_max_position, .. })
-            if !(low_freq_factor > 0.0
-                && high_freq_factor > low_freq_factor
-                && high_freq_factor.is_finite()
-                && original_max_position > 0) =>
+        Some(RopeScaling::Llama3 {
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position,
+            ..
+        }) if !(low_freq_factor > 0.0
+            && high_freq_factor > low_freq_factor
+            && high_freq_factor.is_finite()
+            && original_max_position > 0) =>
         {
             wrong(
                 "rope_scaling",
@@ -248,7 +264,10 @@ fn refuse_unsupported(keys: &Keys<'_>, family: Family) -> Result<(), LmError> {
         return refuse("mlp_bias", "is true; biased feed-forward layers are not implemented");
     }
     if keys.flag("rope_interleaved")? == Some(true) {
-        return refuse("rope_interleaved", "is true; interleaved rotary positions are not implemented");
+        return refuse(
+            "rope_interleaved",
+            "is true; interleaved rotary positions are not implemented",
+        );
     }
     if keys.object.get("quantization_config").is_some_and(|value| !value.is_null()) {
         return refuse(
@@ -258,14 +277,20 @@ fn refuse_unsupported(keys: &Keys<'_>, family: Family) -> Result<(), LmError> {
     }
     if let Some(types) = keys.object.get("layer_types").and_then(Value::as_array) {
         if types.iter().any(|kind| kind.as_str() != Some("full_attention")) {
-            return refuse("layer_types", "names layers other than full_attention, which are not implemented");
+            return refuse(
+                "layer_types",
+                "names layers other than full_attention, which are not implemented",
+            );
         }
     } else if family != Family::Llama
         && keys.flag("use_sliding_window")? == Some(true)
         && keys.optional_size("max_window_layers")?.unwrap_or(28)
             < keys.optional_size("num_hidden_layers")?.unwrap_or(0)
     {
-        return refuse("use_sliding_window", "is true; sliding-window attention is not implemented");
+        return refuse(
+            "use_sliding_window",
+            "is true; sliding-window attention is not implemented",
+        );
     }
     Ok(())
 }
@@ -291,7 +316,8 @@ fn rope(keys: &Keys<'_>, max_position: usize) -> Result<(f64, Option<RopeScaling
     let Some(inner) = scaling else { return Ok((theta, None)) };
     for source in [&inner, keys] {
         if source.number("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-            return Err(source.wrong("partial_rotary_factor", "is not 1; only full rotation is implemented"));
+            return Err(source
+                .wrong("partial_rotary_factor", "is not 1; only full rotation is implemented"));
         }
     }
     let kind = match inner.text("rope_type")? {

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 pub use companions::{Companions, GenerationConfig};
 pub use dtype::Dtype;
 pub use files::ModelFiles;
+pub use hf_config::ModelTokens;
 pub use save::{SaveOptions, save};
 pub use weights::Weights;
 
@@ -47,7 +48,11 @@ impl TensorSource for Parameters {
             LmError::tensor(
                 memory,
                 name,
-                format!("has {} values; {} from {first} on were asked for", tensor.len(), out.len()),
+                format!(
+                    "has {} values; {} from {first} on were asked for",
+                    tensor.len(),
+                    out.len()
+                ),
             )
         })?;
         out.copy_from_slice(values);
@@ -77,9 +82,10 @@ impl Checkpoint {
 
     /// Reads one tensor, widened to f32. Values that are not finite are an error.
     pub fn read_tensor(&self, name: &str) -> Result<Tensor, LmError> {
-        let entry = self.weights.entry(name).ok_or_else(|| {
-            LmError::tensor(&self.directory, name, "is not in the weight files")
-        })?;
+        let entry = self
+            .weights
+            .entry(name)
+            .ok_or_else(|| LmError::tensor(&self.directory, name, "is not in the weight files"))?;
         let mut tensor = Tensor::zeros(&entry.shape);
         self.weights.read_f32(name, 0, &mut tensor.data)?;
         Ok(tensor)

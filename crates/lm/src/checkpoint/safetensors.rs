@@ -73,8 +73,9 @@ impl Header {
         }
         let mut text = vec![0_u8; length as usize];
         source.read_exact(&mut text).map_err(LmError::io(path, "read the header"))?;
-        let raw: RawHeader = serde_json::from_slice(&text)
-            .map_err(|error| broken(format!("the header is not what safetensors asks for: {error}")))?;
+        let raw: RawHeader = serde_json::from_slice(&text).map_err(|error| {
+            broken(format!("the header is not what safetensors asks for: {error}"))
+        })?;
         let data_start = 8 + length;
         let entries = check_entries(path, raw.0, file_length - data_start)?;
         Ok(Self { entries, data_start })
@@ -181,7 +182,9 @@ fn check_entries(
     if reached != data_length {
         return Err(LmError::malformed(
             path,
-            format!("the tensors end at byte {reached} of the data, but the file goes on to {data_length}"),
+            format!(
+                "the tensors end at byte {reached} of the data, but the file goes on to {data_length}"
+            ),
         ));
     }
     Ok(entries)
@@ -218,11 +221,8 @@ impl SafetensorsFile {
     /// Values that are not finite are an error that names the tensor.
     pub fn read_f32(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), LmError> {
         let wrong = |problem: String| LmError::tensor(&self.path, name, problem);
-        let entry = self
-            .header
-            .entries
-            .get(name)
-            .ok_or_else(|| wrong("is not in this file".to_owned()))?;
+        let entry =
+            self.header.entries.get(name).ok_or_else(|| wrong("is not in this file".to_owned()))?;
         let dtype = *entry.dtype.as_ref().map_err(|other| {
             wrong(format!("is stored as {other}; only F32, F16 and BF16 can be read"))
         })?;
@@ -299,7 +299,10 @@ impl NonFinite {
         Err(LmError::tensor(
             path,
             name,
-            format!("holds {} value(s) that are not finite; the first, {value}, is at {place:?}", self.count),
+            format!(
+                "holds {} value(s) that are not finite; the first, {value}, is at {place:?}",
+                self.count
+            ),
         ))
     }
 }

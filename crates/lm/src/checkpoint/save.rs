@@ -77,7 +77,8 @@ fn write_weights(
     for (name, shape) in files.config.parameter_shapes() {
         let given = source.shape(&name);
         if given.as_ref() != Some(&shape) {
-            let given = given.map_or("is not there".to_owned(), |given| format!("has the shape {given:?}"));
+            let given =
+                given.map_or("is not there".to_owned(), |given| format!("has the shape {given:?}"));
             let problem = format!("{given}; the model's configuration asks for {shape:?}");
             return Err(LmError::tensor(directory, &name, problem));
         }

@@ -56,8 +56,9 @@ impl Weights {
 
     fn open_sharded(directory: &Path, index_path: &Path) -> Result<Self, LmError> {
         let text = std::fs::read(index_path).map_err(LmError::io(index_path, "read it"))?;
-        let Index { weight_map } = serde_json::from_slice(&text)
-            .map_err(|error| LmError::malformed(index_path, format!("not an index of weights: {error}")))?;
+        let Index { weight_map } = serde_json::from_slice(&text).map_err(|error| {
+            LmError::malformed(index_path, format!("not an index of weights: {error}"))
+        })?;
         let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
         let mut files = Vec::new();
         for name in weight_map.values() {
@@ -67,7 +68,9 @@ impl Weights {
             if Path::new(name).file_name() != Some(name.as_ref()) {
                 return Err(LmError::malformed(
                     index_path,
-                    format!("names the shard `{name}`; shards are plain file names beside the index"),
+                    format!(
+                        "names the shard `{name}`; shards are plain file names beside the index"
+                    ),
                 ));
             }
             numbers.insert(name, files.len());
@@ -86,7 +89,9 @@ impl Weights {
             place.insert(tensor.clone(), number);
         }
         for (number, file) in files.iter().enumerate() {
-            if let Some(stray) = file.entries().keys().find(|name| place.get(*name) != Some(&number)) {
+            if let Some(stray) =
+                file.entries().keys().find(|name| place.get(*name) != Some(&number))
+            {
                 return Err(LmError::tensor(
                     file.path(),
                     stray,

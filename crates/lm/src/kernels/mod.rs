@@ -14,3 +14,5 @@ pub mod matrix;
 pub mod packed;
 pub mod peak;
 pub(crate) mod tile;
+pub(crate) mod train_math;
+pub(crate) mod train_matrix;

@@ -7,7 +7,9 @@ mod vocabulary;
 use std::path::{Path, PathBuf};
 
 pub use stream::StreamDecoder;
-pub use train::{SpecialToken, chatml_companions, chatml_tokens, train_bpe};
+pub use train::{
+    SpecialToken, Splitting, chatml_companions, chatml_tokens, train_bpe, train_bpe_with,
+};
 pub use vocabulary::VocabularyHash;
 
 use crate::error::LmError;
@@ -135,6 +137,12 @@ impl Tokenizer {
     /// The id of a token in the tokenizer's spelling.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
+    }
+
+    /// Whether a token stands for one byte of a letter the vocabulary does not have, written `<0xE2>`.
+    fn is_byte(&self, id: u32) -> bool {
+        let digits = self.token(id).and_then(|t| t.strip_prefix("<0x")?.strip_suffix('>'));
+        digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
     }
 
     /// A fingerprint of the token map.

@@ -10,6 +10,8 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::tokenizer::SplitDelimiterBehavior;
 use tokenizers::{AddedToken, DecoderWrapper};
 
 use super::Tokenizer;
@@ -39,13 +41,52 @@ pub fn chatml_tokens() -> Vec<SpecialToken> {
     .to_vec()
 }
 
-/// Trains a byte-level BPE on `texts` and gives the content of its `tokenizer.json`. The special tokens come first, then
-/// the 256 bytes, then merges until `vocab_size` tokens exist or the texts have no pair left that occurs twice. Digits
-/// stay single. Every text can be encoded, and decodes to itself.
+/// Where merges may not reach across.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Splitting {
+    /// Between words, and around every digit: a tokenizer for text of any kind.
+    Words,
+    /// Only around numbers: whole phrases become tokens. Texts made from templates shrink to a third.
+    Phrases,
+}
+
+impl Splitting {
+    fn pre_tokenizer(self) -> Result<PreTokenizerWrapper, String> {
+        let sequence = match self {
+            Self::Words => vec![
+                PreTokenizerWrapper::Digits(Digits::new(true)),
+                PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
+            ],
+            Self::Phrases => {
+                let pattern = SplitPattern::Regex(r"\p{N}+|[^\p{N}]+".to_owned());
+                let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
+                    .map_err(|error| error.to_string())?;
+                vec![
+                    PreTokenizerWrapper::Split(split),
+                    PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)),
+                ]
+            }
+        };
+        Ok(PreTokenizerWrapper::Sequence(Sequence::new(sequence)))
+    }
+}
+
+/// [`train_bpe_with`] merges that stay inside words.
 pub fn train_bpe(
     texts: &[impl AsRef<str> + Sync],
     vocab_size: usize,
     special: &[SpecialToken],
+) -> Result<Vec<u8>, LmError> {
+    train_bpe_with(texts, vocab_size, special, Splitting::Words)
+}
+
+/// Trains a byte-level BPE on `texts` and gives the content of its `tokenizer.json`. The special tokens come first, then
+/// the 256 bytes, then merges until `vocab_size` tokens exist or the texts have no pair left that occurs twice. Every text can be encoded, and decodes to itself.
+pub fn train_bpe_with(
+    texts: &[impl AsRef<str> + Sync],
+    vocab_size: usize,
+    special: &[SpecialToken],
+    splitting: Splitting,
 ) -> Result<Vec<u8>, LmError> {
     let wrong = |problem: String| LmError::Tokenizer { path: new_path(), problem };
     let least = 256 + special.len();
@@ -56,12 +97,8 @@ pub fn train_bpe(
         )));
     }
     let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
-    let bytes = ByteLevel::new(false, false, true);
-    tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![
-        PreTokenizerWrapper::Digits(Digits::new(true)),
-        PreTokenizerWrapper::ByteLevel(bytes),
-    ])));
-    tokenizer.with_decoder(Some(DecoderWrapper::ByteLevel(bytes)));
+    tokenizer.with_pre_tokenizer(Some(splitting.pre_tokenizer().map_err(wrong)?));
+    tokenizer.with_decoder(Some(DecoderWrapper::ByteLevel(ByteLevel::new(false, false, true))));
     let added = special
         .iter()
         .map(|token| AddedToken::from(token.content.clone(), token.special).normalized(false));

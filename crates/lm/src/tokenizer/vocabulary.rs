@@ -41,7 +41,9 @@ pub(super) fn difference(left: &[Option<String>], right: &[Option<String>]) -> S
     };
     let longest = left.len().max(right.len());
     let differing: Vec<usize> = (0..longest)
-        .filter(|&id| left.get(id).and_then(Option::as_ref) != right.get(id).and_then(Option::as_ref))
+        .filter(|&id| {
+            left.get(id).and_then(Option::as_ref) != right.get(id).and_then(Option::as_ref)
+        })
         .collect();
     let mut parts: Vec<String> = differing
         .iter()
