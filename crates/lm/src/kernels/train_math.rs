@@ -121,20 +121,6 @@ dispatched! {
         }
     }
 
-    /// `out = a + b`.
-    fn sum_into(out: &mut [f32], a: &[f32], b: &[f32]) {
-        for ((o, &x), &y) in out.iter_mut().zip(a).zip(b) {
-            *o = x + y;
-        }
-    }
-
-    /// `out = factor * x`.
-    fn scale_into(out: &mut [f32], x: &[f32], factor: f32) {
-        for (o, &v) in out.iter_mut().zip(x) {
-            *o = factor * v;
-        }
-    }
-
     /// RMS norm of one row; returns the reciprocal root mean square for the backward pass.
     fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) -> f32 {
         let mean = sum_over(x, x, |a, b, sum| a.mul_add(b, sum)) / x.len() as f32;
@@ -241,8 +227,9 @@ dispatched! {
     fn numerators(logits: &mut [f32]) -> (f32, f32) {
         let max = max_over(logits);
         if max == f32::NEG_INFINITY {
+            let sum = if logits.iter().any(|x| x.is_nan()) { f32::NAN } else { 0.0 };
             logits.fill(0.0);
-            return (max, 0.0);
+            return (max, sum);
         }
         for x in logits.iter_mut() {
             *x = exp(*x - max);

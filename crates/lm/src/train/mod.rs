@@ -13,6 +13,7 @@
 mod attention;
 mod backward;
 mod batch;
+pub mod bench;
 mod error;
 mod forward;
 mod head;
