@@ -7,15 +7,21 @@
 //!
 //! [`docs/reference/webshop.md`]: ../../../../docs/reference/webshop.md
 
+pub mod agent;
 pub mod catalogue;
+mod environment;
 mod goals;
 pub mod python;
 mod random;
+mod reference;
+pub mod replay;
 pub mod reward;
 pub mod search;
 pub mod session;
 mod shop;
+mod shopper;
 
+pub use environment::{WebShop, WebShopEnvironment};
 pub use goals::{Goal, GoalKind, GoalOptions, Goals, NO_CEILING, ORDER_SEED};
 pub use random::PythonRandom;
 pub use session::page::ObservationMode;

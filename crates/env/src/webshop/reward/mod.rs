@@ -150,7 +150,7 @@ fn option_hits(chosen: &[(Arc<str>, Arc<str>)], wanted: &GoalOptions) -> usize {
 }
 
 /// The original compares a named option as Python prints the pair, so the name's words take part.
-fn tuple_text(name: &str, value: &str) -> String {
+pub(super) fn tuple_text(name: &str, value: &str) -> String {
     let mut text = String::from("(");
     push_repr(&mut text, name);
     text.push_str(", ");
