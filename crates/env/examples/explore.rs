@@ -1,7 +1,7 @@
 use lens_env::webshop::*;use lens_env::*;
 use std::path::Path;use std::sync::Arc;
 fn main(){
-    let shop=Shop::open(Path::new("/work/shared/data/webshop"),Some(Path::new("/work/shared/golden/webshop/nouns_sm360.jsonl")),ShopSettings::default()).unwrap();
+    let shop=if std::env::args().any(|a|a=="own"){generator::shop(0,ShopSettings::default()).unwrap()}else{Shop::open(Path::new("/work/shared/data/webshop"),Some(Path::new("/work/shared/golden/webshop/nouns_sm360.jsonl")),ShopSettings::default()).unwrap()};
     let b=Arc::new(WebShop::new(Arc::new(shop),ObservationMode::TextRich));
     let verbose=std::env::args().nth(1);
     for split in ["test","train"]{

@@ -10,6 +10,7 @@
 pub mod agent;
 pub mod catalogue;
 mod environment;
+pub mod generator;
 mod goals;
 pub mod python;
 mod random;

@@ -49,7 +49,7 @@ pub struct Purchase<'a> {
     /// The product.
     pub product: &'a Product,
     /// The nouns of its title.
-    pub nouns: &'a [Box<str>],
+    pub nouns: &'a [Arc<str>],
     /// Its sampled price.
     pub price: f64,
     /// The options chosen: names and values.
@@ -61,7 +61,7 @@ pub fn reward(
     bought: Purchase<'_>,
     goal: &Goal<'_>,
     wanted: &Product,
-    wanted_nouns: &[Box<str>],
+    wanted_nouns: &[Arc<str>],
 ) -> Reward {
     let kind = kind(bought, wanted, wanted_nouns);
     let attribute_hits = attribute_hits(bought.product, goal);
@@ -79,7 +79,7 @@ pub fn reward(
     }
 }
 
-fn kind(bought: Purchase<'_>, wanted: &Product, wanted_nouns: &[Box<str>]) -> Kind {
+fn kind(bought: Purchase<'_>, wanted: &Product, wanted_nouns: &[Arc<str>]) -> Kind {
     let query_match = bought.product.query == wanted.query;
     let ours = category_pieces(&bought.product.product_category);
     let theirs = category_pieces(&wanted.product_category);

@@ -6,14 +6,15 @@
 //! a noun or a name except the small words of the language and numbers.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::webshop::catalogue::raw::RawNouns;
 
 /// Nouns by title.
 #[derive(Debug, Default)]
 pub struct Nouns {
-    table: HashMap<Box<str>, Box<[Box<str>]>>,
+    table: HashMap<Box<str>, Box<[Arc<str>]>>,
     /// For each word of the table's titles, whether it is a noun more often than not.
     lexicon: HashMap<Box<str>, bool>,
 }
@@ -32,18 +33,26 @@ impl Nouns {
         }
         let lexicon =
             balance.into_iter().map(|(word, votes)| (word.into_boxed_str(), votes >= 0)).collect();
-        let table = rows
-            .into_iter()
-            .map(|row| {
-                let nouns = row.nouns.into_iter().map(String::into_boxed_str).collect();
-                (row.name.into_boxed_str(), nouns)
+        // Titles share most of their nouns.
+        let mut shared: HashSet<Arc<str>> = HashSet::new();
+        let mut share = |noun: String| {
+            let known = shared.get(noun.as_str()).cloned();
+            known.unwrap_or_else(|| {
+                let new: Arc<str> = noun.into();
+                shared.insert(Arc::clone(&new));
+                new
             })
-            .collect();
+        };
+        let mut table = HashMap::with_capacity(rows.len());
+        for row in rows {
+            let nouns = row.nouns.into_iter().map(&mut share).collect();
+            table.insert(row.name.into_boxed_str(), nouns);
+        }
         Self { table, lexicon }
     }
 
     /// The nouns of a title, lower-cased, in order, repeats kept.
-    pub fn of(&self, title: &str) -> Cow<'_, [Box<str>]> {
+    pub fn of(&self, title: &str) -> Cow<'_, [Arc<str>]> {
         if let Some(known) = self.table.get(title) {
             return Cow::Borrowed(known);
         }
@@ -53,7 +62,7 @@ impl Nouns {
                     Some(&is_noun) => is_noun,
                     None => looks_like_a_noun(word),
                 })
-                .map(String::into_boxed_str)
+                .map(Arc::from)
                 .collect(),
         )
     }
@@ -126,8 +135,8 @@ mod tests {
     fn other_titles_follow_the_tables_words_and_then_the_rule() {
         let nouns = table();
         let found = nouns.of("A quick, folding Table-Chair with 24 legs' (2-pack) for you");
-        assert_eq!(*found, ["folding", "table", "chair", "legs"].map(Box::from));
-        assert_eq!(*Nouns::default().of("Folding the TRAY’s lid"), ["tray", "lid"].map(Box::from));
+        assert_eq!(*found, ["folding", "table", "chair", "legs"].map(Arc::from));
+        assert_eq!(*Nouns::default().of("Folding the TRAY’s lid"), ["tray", "lid"].map(Arc::from));
         assert!(nouns.of("").is_empty());
     }
 
