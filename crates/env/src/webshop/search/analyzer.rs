@@ -1,9 +1,9 @@
 //! From text to index terms, as Lucene's English analyzer cuts and bends it.
 
-use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory};
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::emoji::is_picture;
+use super::emoji::{is_flag, is_picture};
 use super::porter;
 
 /// Lucene cuts tokens that are longer (in UTF-16 units) into pieces.
@@ -48,13 +48,44 @@ pub fn for_each_token(text: &str, mut give: impl FnMut(&str)) {
         if piece.is_ascii() {
             for_each_ascii_token(piece, &mut give);
         } else {
-            for word in piece.split_word_bounds() {
-                if word.chars().any(makes_a_token) {
-                    give_in_pieces(word, &mut give);
-                }
-            }
+            for_each_unicode_token(piece, &mut give);
         }
     }
+}
+
+fn for_each_unicode_token(piece: &str, give: &mut impl FnMut(&str)) {
+    // Scripts without blanks between words stay in one piece, where Unicode's default rules cut at every letter.
+    let mut run = 0..0;
+    for (at, word) in piece.split_word_bound_indices() {
+        if word.chars().next().is_some_and(is_written_without_blanks) {
+            run = if run.end == at { run.start } else { at }..at + word.len();
+            continue;
+        }
+        if !run.is_empty() {
+            give_in_pieces(&piece[run], give);
+        }
+        run = 0..0;
+        if is_flag(word) || word.chars().any(makes_a_token) {
+            give_in_pieces(word, give);
+        }
+    }
+    if !run.is_empty() {
+        give_in_pieces(&piece[run], give);
+    }
+}
+
+/// Letters of Thai, Lao, Burmese, Khmer and their relatives.
+fn is_written_without_blanks(c: char) -> bool {
+    let of_such_a_script = matches!(c,
+        '\u{e01}'..='\u{edf}'
+            | '\u{1000}'..='\u{109f}'
+            | '\u{1780}'..='\u{17dd}'
+            | '\u{1950}'..='\u{19df}'
+            | '\u{1a20}'..='\u{1aad}'
+            | '\u{a9e0}'..='\u{a9fe}'
+            | '\u{aa60}'..='\u{aadf}'
+            | '\u{11700}'..='\u{1173f}');
+    of_such_a_script && (c.is_alphabetic() || c.general_category_group() == GeneralCategoryGroup::Mark)
 }
 
 fn makes_a_token(c: char) -> bool {
@@ -185,6 +216,7 @@ mod tests {
 
     #[test]
     fn pictures_are_tokens_and_fractions_are_not() {
+        assert_eq!(tokens("สวัสดี-5"), ["สวัสดี", "5"]);
         assert_eq!(tokens("★★ 5¼ ❤\u{fe0f}love ™ ﾟ ¼"), ["★", "★", "5", "❤\u{fe0f}", "love", "™"]);
     }
 

@@ -1,8 +1,8 @@
 //! Characters that are pictures: Unicode's Extended_Pictographic as it stood from version 11 to 16, the versions that
 //! Lucene's tokenizer knew. (Version 17 took many symbols, such as the black star, out of the property again.)
 
-/// Whether `c` is a picture or half a flag, and so a token of its own.
-pub fn is_picture(c: char) -> bool {
+/// Whether `c` is a picture, and so a token of its own.
+pub(super) fn is_picture(c: char) -> bool {
     let code = c as u32;
     let found = PICTURES.binary_search_by(|&(first, last)| {
         if last < code {
@@ -13,7 +13,13 @@ pub fn is_picture(c: char) -> bool {
             std::cmp::Ordering::Equal
         }
     });
-    found.is_ok() || ('\u{1f1e6}'..='\u{1f1ff}').contains(&c)
+    found.is_ok()
+}
+
+/// Whether `word` is a flag: two letters of the alphabet that flags are spelled in.
+pub(super) fn is_flag(word: &str) -> bool {
+    let mut letters = word.chars().filter(|c| ('\u{1f1e6}'..='\u{1f1ff}').contains(c));
+    letters.next().is_some() && letters.next().is_some()
 }
 
 #[rustfmt::skip]
@@ -42,8 +48,9 @@ mod tests {
 
     #[test]
     fn stars_and_shirts_are_pictures_and_letters_are_not() {
-        assert!(['★', '™', '❤', '☑', '👕', '🇺'].into_iter().all(is_picture));
+        assert!(['★', '™', '❤', '☑', '👕'].into_iter().all(is_picture));
         assert!(!['a', '¼', '×', '•', '\u{fe0f}', '☆'].into_iter().any(is_picture));
+        assert!(is_flag("🇺🇸") && !is_flag("🇺") && !is_flag("us"));
         assert!(PICTURES.windows(2).all(|pair| pair[0].1 < pair[1].0), "the table is sorted");
     }
 }
