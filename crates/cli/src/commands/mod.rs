@@ -4,8 +4,10 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
+pub(crate) mod alfworld;
 pub(crate) mod data;
 pub(crate) mod env;
+pub(crate) mod expert;
 pub(crate) mod play;
 
 /// The verbs.
