@@ -11,6 +11,7 @@ pub mod benchmark;
 pub mod environment;
 pub mod error;
 pub mod expert;
+pub mod scienceworld;
 
 pub use benchmark::{Benchmark, SplitInfo, Task};
 pub use environment::{Actions, Environment, Snapshot, Status, View};
