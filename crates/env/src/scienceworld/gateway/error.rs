@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::wire::Value;
+
 /// A failed call. [`GatewayError::is_fatal`] tells whether the connection can still be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -61,10 +63,20 @@ impl GatewayError {
         Self::Malformed(excerpt)
     }
 
+    /// An answer of the wrong type.
+    pub(in super::super) fn unexpected(method: &str, wanted: &'static str, got: &Value) -> Self {
+        let got: String = format!("{got:?}").chars().take(Self::EXCERPT).collect();
+        Self::Unexpected { method: method.to_owned(), wanted, got }
+    }
+
     /// Whether the connection is lost: the next answer, if one came, could not be trusted to belong to the next request.
     pub fn is_fatal(&self) -> bool {
         match self {
-            Self::Io(_) | Self::Closed | Self::Deadline(_) | Self::Malformed(_) | Self::Fatal(_) => true,
+            Self::Io(_)
+            | Self::Closed
+            | Self::Deadline(_)
+            | Self::Malformed(_)
+            | Self::Fatal(_) => true,
             Self::Unexpected { .. } | Self::Thrown { .. } | Self::Refused { .. } => false,
         }
     }

@@ -17,6 +17,11 @@ impl Handle {
         valid.then(|| Self(id.to_owned()))
     }
 
+    /// The gateway itself, which is always there.
+    pub fn gateway_server() -> Self {
+        Self("GATEWAY_SERVER".to_owned())
+    }
+
     /// The id.
     pub fn id(&self) -> &str {
         &self.0
@@ -219,8 +224,24 @@ mod tests {
     #[test]
     fn answers_that_are_none() {
         for line in [
-            "", "!", "y", "!y", "!yi", "!yix", "!yi99999999999", "!yb1", "!yr", "!yro", "!yrx3", "!yvx",
-            "!ydinf", "!yq", "!wv", "!xi3", "!yro3 ", "ys",
+            "",
+            "!",
+            "y",
+            "!y",
+            "!yi",
+            "!yix",
+            "!yi99999999999",
+            "!yb1",
+            "!yr",
+            "!yro",
+            "!yrx3",
+            "!yvx",
+            "!ydinf",
+            "!yq",
+            "!wv",
+            "!xi3",
+            "!yro3 ",
+            "ys",
         ] {
             assert!(Answer::parse(line).is_err(), "{line:?} was taken for an answer");
         }
