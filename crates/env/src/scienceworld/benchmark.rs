@@ -36,6 +36,37 @@ impl Default for Rules {
     }
 }
 
+/// The simulator's simplifications. The word `easy` stands for all that suit a task, except that containers stay shut.
+const SIMPLIFICATIONS: [&str; 5] = [
+    "teleportAction",
+    "openDoors",
+    "openContainers",
+    "selfWateringFlowerPots",
+    "noElectricalAction",
+];
+
+impl Rules {
+    /// The simulator notices a wrong simplification only in the first step of an episode, so it is checked here.
+    fn check(&self) -> Result<(), EnvError> {
+        let given = self.simplifications.as_str();
+        if given == "easy" || given.is_empty() {
+            return Ok(());
+        }
+        match given.split(',').find(|name| !SIMPLIFICATIONS.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(EnvError::Unknown {
+                what: "simplification",
+                name: name.to_owned(),
+                benchmark: "ScienceWorld".to_owned(),
+                hint: format!(
+                    "give \"easy\" alone, or names joined by commas without spaces: {}",
+                    SIMPLIFICATIONS.join(", ")
+                ),
+            }),
+        }
+    }
+}
+
 /// Where things are and how they run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -84,6 +115,7 @@ pub struct ScienceWorld {
 impl ScienceWorld {
     /// Finds Java and the simulator, and starts the machines in the background.
     pub fn open(options: Options) -> Result<Arc<Self>, EnvError> {
+        options.rules.check()?;
         let java = match &options.java {
             Some(program) => Java::at(program)?,
             None => Java::find()?,
@@ -183,5 +215,29 @@ impl Benchmark for ScienceWorld {
     /// None: the simulator's solver looks behind what an agent sees, so its next action is no function of a prompt.
     fn expert(&self) -> Option<Box<dyn Expert>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simplifications_are_checked_before_anything_starts() {
+        let check = |simplifications: &str| {
+            Rules { simplifications: simplifications.to_owned(), ..Rules::default() }.check()
+        };
+        for good in ["easy", "", "openDoors", "teleportAction,openContainers"] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for bad in ["easy,openDoors", "opendoors", "openDoors, teleportAction", "hard"] {
+            let error = check(bad).unwrap_err().to_string();
+            assert!(error.contains("teleportAction, openDoors"), "{error}");
+        }
+        let options = Options {
+            rules: Rules { simplifications: "hard".to_owned(), ..Rules::default() },
+            ..Options::default()
+        };
+        assert!(matches!(ScienceWorld::open(options), Err(EnvError::Unknown { .. })));
     }
 }

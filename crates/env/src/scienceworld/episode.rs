@@ -132,3 +132,76 @@ pub(super) fn full_difference(recorded: &Record, replayed: &Record) -> Option<St
             .then(|| "the random generator is in another state".to_owned())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Status;
+    use crate::scienceworld::random::GeneratorState;
+
+    fn record(action: &str, observation: &str) -> Record {
+        Record {
+            action: action.to_owned(),
+            observation: observation.to_owned(),
+            standing: Standing { score: 0.5, completed: false, moves: 1 },
+            objects: vec!["agent".to_owned()],
+            valid: ListHash::of(&["wait".to_owned()]),
+            shared: Shared { generator: GeneratorState::before_long(0).unwrap(), identifiers: 3 },
+        }
+    }
+
+    fn episode(records: &[Record]) -> Episode {
+        Episode {
+            kind: TaskType::find("boil").unwrap(),
+            variation: 3,
+            description: "Boil.".into(),
+            templates: vec!["wait".to_owned()].into(),
+            records: records.iter().cloned().map(Arc::new).collect(),
+        }
+    }
+
+    #[test]
+    fn the_view_is_of_the_last_record() {
+        assert_eq!(episode(&[]).view(100), None);
+        let view = episode(&[record("look around", "A."), record("wait", "B.")]).view(100).unwrap();
+        assert_eq!((view.observation.as_str(), view.turn, view.score), ("B.", 1, 50.0));
+        assert_eq!(view.status, Status::Running);
+        let templates = vec!["wait".to_owned()];
+        assert_eq!(
+            view.actions,
+            Actions::Templates { templates, objects: vec!["agent".to_owned()] }
+        );
+    }
+
+    #[test]
+    fn a_beginning_is_told_from_another_course() {
+        let (a, b, c) = (record("a", "A."), record("b", "B."), record("b", "C."));
+        let whole = episode(&[a.clone(), b.clone()]);
+        assert!(episode(&[]).begins(&whole));
+        assert!(episode(std::slice::from_ref(&a)).begins(&whole));
+        assert!(whole.begins(&whole.clone()));
+        assert!(!episode(&[a.clone(), c]).begins(&whole));
+        assert!(!whole.begins(&episode(&[a.clone()])));
+        assert!(!Episode { variation: 4, ..episode(&[a]) }.begins(&whole));
+    }
+
+    #[test]
+    fn every_field_is_compared() {
+        let recorded = record("a", "A.");
+        assert_eq!(full_difference(&recorded, &recorded.clone()), None);
+        type Change = fn(&mut Record);
+        let changes: [(&str, Change); 5] = [
+            ("observation", |record| record.observation.push('!')),
+            ("standing", |record| record.standing.score = 0.0),
+            ("valid actions", |record| record.valid = ListHash::of(&[])),
+            ("objects", |record| record.objects.clear()),
+            ("generator", |record| record.shared.identifiers += 1),
+        ];
+        for (what, change) in changes {
+            let mut other = recorded.clone();
+            change(&mut other);
+            let difference = full_difference(&recorded, &other).unwrap();
+            assert!(difference.contains(what), "{difference}");
+        }
+    }
+}

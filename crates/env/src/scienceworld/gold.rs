@@ -120,3 +120,44 @@ pub(super) fn solve(
     };
     Ok(GoldPath { actions, solution })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_kept_apart_by_task_variation_and_simplifications() {
+        let folder = tempfile::tempdir().unwrap();
+        let easy = GoldStore::new(folder.path(), "easy");
+        let boil = TaskType::find("boil").unwrap();
+        let path = GoldPath { actions: vec!["wait".to_owned()], solution: None };
+        easy.write(boil, 3, &path).unwrap();
+        assert_eq!(easy.read(boil, 3).unwrap(), Some(path));
+        assert_eq!(easy.read(boil, 4).unwrap(), None);
+        assert_eq!(easy.read(TaskType::find("melt").unwrap(), 3).unwrap(), None);
+        let plain = GoldStore::new(folder.path(), "");
+        assert_eq!(plain.read(boil, 3).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_cut_short_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = GoldStore::new(folder.path(), "easy");
+        let boil = TaskType::find("boil").unwrap();
+        let path = GoldPath { actions: vec!["wait".to_owned()], solution: None };
+        store.write(boil, 0, &path).unwrap();
+        fs::write(store.file(boil, 0), b"{\"actions\":[").unwrap();
+        assert_eq!(store.read(boil, 0).unwrap(), None);
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_says_what_to_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let blocked = folder.path().join("file");
+        fs::write(&blocked, b"").unwrap();
+        let store = GoldStore::new(&blocked, "easy");
+        let path = GoldPath { actions: Vec::new(), solution: None };
+        let error = store.write(TaskType::find("boil").unwrap(), 0, &path).unwrap_err().to_string();
+        assert!(error.contains("LENS_CACHE"), "{error}");
+    }
+}

@@ -8,11 +8,14 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Deserialize;
 
 use super::gateway::GatewayError;
 use super::host::World;
+use super::pool::Pool;
 use super::scoring;
 use super::simulator::{Simulator, Standing};
 use crate::environment::Status;
@@ -321,5 +324,89 @@ impl Step {
     /// The simulator's own numbers.
     pub fn standing(&self) -> Standing {
         Standing { score: self.score_raw, completed: self.completed_raw, moves: self.moves }
+    }
+}
+
+/// Plays episodes again, `workers` of them side by side, and gives every difference in the order of the episodes.
+/// Workers share machines, so this is also a proof that worlds in one machine do not disturb each other.
+pub fn replay_all(
+    pool: &Arc<Pool>,
+    episodes: &[&Episode],
+    move_limit: i32,
+    workers: usize,
+) -> Result<Vec<Mismatch>, EnvError> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut found = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(episode) = episodes.get(place) else { return Ok(found) };
+            let mut seat = pool.seat()?;
+            let mismatches = episode.replay(seat.world(), move_limit).map_err(|error| {
+                pool.failed(seat.host());
+                EnvError::Backend {
+                    backend: "ScienceWorld",
+                    message: format!("{}: {error}", episode.id),
+                }
+            })?;
+            found.push((place, mismatches));
+        }
+    };
+    let mut found = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(work)).collect();
+        let mut found = Vec::new();
+        for worker in workers {
+            found.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok::<_, EnvError>(found)
+    })?;
+    found.sort_by_key(|(place, _)| *place);
+    Ok(found.into_iter().flat_map(|(_, mismatches)| mismatches).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const META: &str = r#"{"type":"meta","task":"boil","task_id":"1-1","max_variations":30,"step_limit":100,"folds":{"train":[14,0,13]}}"#;
+    const EPISODE: &str = r#"{"type":"episode","id":"e","task":"boil","variation":0,"simplification":"","simplifications_used":"","task_description":"","calls":["step","getScore"]}"#;
+    const STEP: &str = r#"{"type":"step","id":"e","t":0,"action":"look around","obs":"A room.","score":21,"done":false,"completed_raw":false,"score_raw":0.21428571428571422,"moves":0}"#;
+
+    fn parse(lines: &[&str]) -> Result<Recording, String> {
+        let text = lines.join("\n");
+        Recording::parse(text.as_bytes(), Path::new("boil.jsonl"))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_recording_is_read() {
+        let recording = parse(&[META, EPISODE, STEP]).unwrap();
+        let [episode] = recording.episodes.as_slice() else { panic!("one episode") };
+        assert_eq!(episode.calls, [Call::Step, Call::GetScore]);
+        assert_eq!(episode.steps.len(), 1);
+        assert_eq!(episode.steps[0].score_raw.to_string(), "0.21428571428571422");
+        assert_eq!(episode.steps[0].valid, None);
+    }
+
+    #[test]
+    fn a_broken_recording_is_named_with_its_line() {
+        let error = parse(&[META, EPISODE, &STEP[..40]]).unwrap_err();
+        assert!(error.starts_with("boil.jsonl:3: not a line of a recording"), "{error}");
+        let error = parse(&[META, EPISODE, STEP, STEP]).unwrap_err();
+        assert_eq!(error, "boil.jsonl:4: step 0 of e is out of place");
+        let error = parse(&[META, STEP]).unwrap_err();
+        assert_eq!(error, "boil.jsonl:2: step 0 of e is out of place");
+        let error = parse(&[EPISODE]).unwrap_err();
+        assert_eq!(error, "boil.jsonl:1: there is no line of type \"meta\"");
+    }
+
+    #[test]
+    fn differences_are_told_in_one_line() {
+        let mut comparison =
+            Comparison { episode: "boil/0", step: Some(3), mismatches: Vec::new() };
+        comparison.check("score", &1.0, &1.0);
+        comparison.check("observation", &"a", &"b");
+        let [mismatch] = comparison.mismatches.as_slice() else { panic!("one mismatch") };
+        assert_eq!(mismatch.to_string(), "boil/0 step 3: observation was \"a\", now \"b\"");
     }
 }
