@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::gateway::{Argument, Connection, GatewayError, Value};
+use super::gateway::{self, Argument, Connection, GatewayError, Patience, Value};
 use super::java::Java;
 use super::package::Package;
 use crate::EnvError;
@@ -32,7 +32,7 @@ pub struct JvmLimits {
     pub processors: usize,
     /// How long it may take to start.
     pub start: Duration,
-    /// How long a call may take.
+    /// How long a call may take; longer, if the machine is still working.
     pub call: Duration,
 }
 
@@ -140,7 +140,8 @@ impl Jvm {
 
     /// A new connection to the gateway. Each is served by a Java thread of its own.
     pub fn connect(&self) -> Result<Connection, GatewayError> {
-        Connection::open(self.address, self.token.as_deref(), self.limits.call)
+        let patience = Patience { time: self.limits.call, process: Some(self.pid) };
+        Connection::open(self.address, self.token.as_deref(), patience)
     }
 
     /// The process id.
@@ -159,6 +160,11 @@ impl Jvm {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some(kib * 1024)
+    }
+
+    /// Processor time used so far, where the system tells (Linux).
+    pub fn processor_time(&self) -> Option<Duration> {
+        gateway::processor_time(self.pid)
     }
 
     /// How it ended, if it ends by itself within `patience`.

@@ -27,7 +27,8 @@ pub struct PoolLimits {
     pub loads: usize,
     /// How long a machine may take to start.
     pub start: Duration,
-    /// How long one call may take before the machine counts as hung.
+    /// How long one call may take before a machine that is not working counts as hung; one that works gets up to ten
+    /// times as long.
     pub call: Duration,
 }
 

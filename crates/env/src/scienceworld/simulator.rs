@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::gateway::{Argument, Connection, GatewayError, Handle, Value};
+use super::gateway::{Argument, Connection, GatewayError, Handle, Patience, Value};
 
 /// What the simulator tells about itself after a step, apart from the observation.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,10 +97,10 @@ impl<'a> Simulator<'a> {
             self.connection.call(&routes, "clear", &[])?;
             self.connection.release(&routes)?;
         }
-        let usual = self.connection.deadline();
-        self.connection.set_deadline(deadline);
+        let usual = self.connection.patience();
+        self.connection.set_patience(Patience { time: deadline, ..usual });
         let loaded = self.load_with(task, variation, simplifications, true);
-        self.connection.set_deadline(usual);
+        self.connection.set_patience(usual);
         match loaded? {
             None => self.texts("getGoldActionSequence").map(Ok),
             Some(complaint) => Ok(Err(complaint)),

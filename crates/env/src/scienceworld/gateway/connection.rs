@@ -2,10 +2,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::GatewayError;
 use super::wire::{Answer, Argument, Handle, Value};
+use super::{GatewayError, Patience};
 
 /// Separates the elements of a list that crosses the wire as one string. It occurs in no text of the simulator.
 const SEPARATOR: &str = "\u{1}";
@@ -21,7 +21,7 @@ pub struct Connection {
     /// Bytes received and not yet consumed; between calls it is empty.
     received: Vec<u8>,
     request: String,
-    deadline: Duration,
+    patience: Patience,
     broken: bool,
 }
 
@@ -30,15 +30,15 @@ impl Connection {
     pub fn open(
         address: SocketAddr,
         token: Option<&str>,
-        deadline: Duration,
+        patience: Patience,
     ) -> Result<Self, GatewayError> {
-        let stream = TcpStream::connect_timeout(&address, deadline)?;
+        let stream = TcpStream::connect_timeout(&address, patience.time)?;
         stream.set_nodelay(true)?;
         let mut connection = Self {
             stream,
             received: Vec::with_capacity(1 << 14),
             request: String::new(),
-            deadline,
+            patience,
             broken: false,
         };
         if let Some(token) = token {
@@ -57,13 +57,13 @@ impl Connection {
     }
 
     /// How long a call may take.
-    pub fn deadline(&self) -> Duration {
-        self.deadline
+    pub fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// Changes how long a call may take.
-    pub fn set_deadline(&mut self, deadline: Duration) {
-        self.deadline = deadline;
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
     }
 
     /// Calls a method of an object.
@@ -241,10 +241,9 @@ impl Connection {
     }
 
     fn converse(&mut self) -> Result<Answer, GatewayError> {
-        let end = Instant::now() + self.deadline;
-        self.stream.set_write_timeout(Some(self.deadline))?;
+        self.stream.set_write_timeout(Some(self.patience.time))?;
         self.stream.write_all(self.request.as_bytes()).map_err(|error| self.io_error(error))?;
-        let length = self.read_line(end)?;
+        let length = self.read_line()?;
         let line = std::str::from_utf8(&self.received[..length])
             .map_err(|_| GatewayError::malformed(&String::from_utf8_lossy(&self.received)))?;
         let answer = Answer::parse(line);
@@ -257,12 +256,18 @@ impl Connection {
     }
 
     /// Reads up to the end of a line; gives the line's length without its break.
-    fn read_line(&mut self, end: Instant) -> Result<usize, GatewayError> {
+    fn read_line(&mut self) -> Result<usize, GatewayError> {
         let mut chunk = [0_u8; 1 << 14];
+        let mut wait = self.patience.begin();
+        let mut end = Instant::now() + wait.slice();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(GatewayError::Deadline(self.deadline));
+                if wait.is_over() {
+                    return Err(GatewayError::Deadline(self.patience.time));
+                }
+                end = Instant::now() + wait.slice();
+                continue;
             }
             self.stream.set_read_timeout(Some(left))?;
             // The Java side leaves Nagle's algorithm on and writes in pieces of 8 kB: without an immediate
@@ -272,7 +277,14 @@ impl Connection {
             let count = match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(GatewayError::Closed),
                 Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut
+                    ) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(self.io_error(error)),
             };
             let searched = self.received.len();
@@ -289,7 +301,9 @@ impl Connection {
     /// The system's words for a passed deadline and a closed connection, in ours.
     fn io_error(&self, error: std::io::Error) -> GatewayError {
         match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => GatewayError::Deadline(self.deadline),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                GatewayError::Deadline(self.patience.time)
+            }
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => {
                 GatewayError::Closed
             }

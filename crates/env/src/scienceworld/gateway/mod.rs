@@ -6,8 +6,11 @@
 
 mod connection;
 mod error;
+mod patience;
 pub mod wire;
 
 pub use connection::Connection;
 pub use error::GatewayError;
+pub use patience::Patience;
+pub(super) use patience::processor_time;
 pub use wire::{Argument, Handle, Value};

@@ -63,7 +63,7 @@ fn serve(mut answer: impl FnMut(&[String]) -> Reply + Send + 'static) -> SocketA
 }
 
 fn open(address: SocketAddr) -> Connection {
-    Connection::open(address, None, Duration::from_secs(20)).unwrap()
+    Connection::open(address, None, Patience::fixed(Duration::from_secs(20))).unwrap()
 }
 
 fn some_object() -> Handle {
@@ -130,10 +130,10 @@ fn the_token_comes_first() {
         }
         _ => Reply::line("!yi7"),
     };
-    let deadline = Duration::from_secs(20);
-    let mut connection = Connection::open(serve(answer), Some("c2VjcmV0"), deadline).unwrap();
+    let patience = Patience::fixed(Duration::from_secs(20));
+    let mut connection = Connection::open(serve(answer), Some("c2VjcmV0"), patience).unwrap();
     assert_eq!(connection.call(&some_object(), "seven", &[]).unwrap(), Value::Int(7));
-    let refused = Connection::open(serve(answer), Some("wrong"), deadline).unwrap_err();
+    let refused = Connection::open(serve(answer), Some("wrong"), patience).unwrap_err();
     assert!(matches!(refused, GatewayError::Fatal(_)), "{refused}");
 }
 
@@ -165,7 +165,8 @@ fn an_exception_becomes_an_error_and_is_released() {
 #[test]
 fn a_silent_gateway_meets_the_deadline() {
     let address = serve(|_| Reply::Silence(Duration::from_secs(3)));
-    let mut connection = Connection::open(address, None, Duration::from_millis(150)).unwrap();
+    let mut connection =
+        Connection::open(address, None, Patience::fixed(Duration::from_millis(150))).unwrap();
     let begin = Instant::now();
     let error = connection.call(&some_object(), "look", &[]).unwrap_err();
     assert!(matches!(error, GatewayError::Deadline(_)), "{error}");
@@ -184,7 +185,8 @@ fn a_gateway_that_dribbles_meets_the_deadline_too() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    let mut connection = Connection::open(address, None, Duration::from_millis(150)).unwrap();
+    let mut connection =
+        Connection::open(address, None, Patience::fixed(Duration::from_millis(150))).unwrap();
     let error = connection.call(&some_object(), "look", &[]).unwrap_err();
     assert!(matches!(error, GatewayError::Deadline(_)), "{error}");
 }
