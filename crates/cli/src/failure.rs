@@ -60,3 +60,9 @@ impl From<lens_env::EnvError> for Failure {
         }
     }
 }
+
+impl From<lens_config::ConfigError> for Failure {
+    fn from(error: lens_config::ConfigError) -> Self {
+        Self::User(error.into())
+    }
+}

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod cpu_time;
 mod failure;
 
 use std::io::Write;

@@ -4,13 +4,19 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
+pub(crate) mod alfworld;
+pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod env;
+pub(crate) mod expert;
 pub(crate) mod play;
 
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Show, check and import configurations.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Play a benchmark yourself in the terminal.
     #[command(subcommand)]
     Play(play::Play),
@@ -25,6 +31,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
+            Self::Config(command) => command.run(out),
             Self::Play(play) => play.run(out),
             Self::Env(command) => command.run(out),
             Self::Data(data) => data.run(out),
