@@ -10,6 +10,7 @@ pub(crate) mod data;
 pub(crate) mod env;
 pub(crate) mod expert;
 pub(crate) mod play;
+pub(crate) mod scienceworld;
 
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]

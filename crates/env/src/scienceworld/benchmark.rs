@@ -115,6 +115,13 @@ pub struct ScienceWorld {
 impl ScienceWorld {
     /// Finds Java and the simulator, and starts the machines in the background.
     pub fn open(options: Options) -> Result<Arc<Self>, EnvError> {
+        let benchmark = Self::open_cold(options)?;
+        benchmark.pool.warm();
+        Ok(benchmark)
+    }
+
+    /// Finds Java and the simulator; machines start when they are needed.
+    pub fn open_cold(options: Options) -> Result<Arc<Self>, EnvError> {
         options.rules.check()?;
         let java = match &options.java {
             Some(program) => Java::at(program)?,
@@ -124,7 +131,6 @@ impl ScienceWorld {
         let package = Package::find(options.package.as_deref(), &cache)?;
         let gold = GoldStore::new(&cache, &options.rules.simplifications);
         let pool = Arc::new(Pool::new(java, package, options.limits));
-        pool.warm();
         Ok(Arc::new(Self {
             rules: options.rules,
             pool,
@@ -165,16 +171,15 @@ impl ScienceWorld {
     }
 
     /// The simulator's own solution of a task, from the cache or from its solver. The solver takes from a tenth of a
-    /// second to minutes; one task is solved at a time, in a machine apart.
+    /// second to minutes and works in a machine apart.
     pub fn gold_path(&self, task: &Task) -> Result<GoldPath, EnvError> {
         let (kind, variation) = TaskType::of_task(&task.id)?;
         if let Some(path) = self.gold.read(kind, variation)? {
             return Ok(path);
         }
         let pool = self.gold_pool.get_or_init(|| {
-            let limits = PoolLimits { hosts: 1, ..self.pool.limits() };
             let (java, package) = (self.pool.java().clone(), self.pool.package().clone());
-            Arc::new(Pool::new(java, package, limits))
+            Arc::new(Pool::new(java, package, self.pool.limits()))
         });
         let path = super::gold::solve(pool, kind, variation, &self.rules)?;
         self.gold.write(kind, variation, &path)?;
