@@ -16,6 +16,7 @@ pub(crate) mod model;
 pub(crate) mod open_model;
 pub(crate) mod play;
 pub(crate) mod quickstart;
+pub(crate) mod scienceworld;
 pub(crate) mod score;
 pub(crate) mod train;
 
