@@ -35,7 +35,8 @@ fn earns_everything(shop: &Shop, goal: usize, actions: &[String]) -> bool {
     let Some(mut session) = Session::start(shop, goal) else { return false };
     actions.len() <= TURN_LIMIT
         && actions.iter().all(|action| {
-            agent::check(action, &session, shop).is_ok() && session.step(shop, action).crash.is_none()
+            agent::check(action, &session, shop).is_ok()
+                && session.step(shop, action).crash.is_none()
         })
         && session.bought().is_some_and(|reward| reward.total == 1.0)
 }

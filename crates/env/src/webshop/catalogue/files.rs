@@ -53,9 +53,10 @@ impl CatalogueFiles {
         }
         Err(EnvError::Missing {
             what: format!("items_shuffle.json or items_shuffle_1000.json in {}", folder.display()),
-            hint: "run `lens data webshop` to see where the files come from, or leave --data out to \
+            hint:
+                "run `lens data webshop` to see where the files come from, or leave --data out to \
                    play on the built-in catalogue"
-                .to_owned(),
+                    .to_owned(),
         })
     }
 }
@@ -76,8 +77,8 @@ fn human_file(folder: &Path) -> Option<PathBuf> {
 }
 
 fn open(path: &Path) -> Result<impl Read, EnvError> {
-    let file = File::open(path)
-        .map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
+    let file =
+        File::open(path).map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
     Ok(BufReader::with_capacity(BUFFER, file))
 }
 
@@ -120,10 +121,7 @@ fn load_human(
 ) -> Result<HashMap<String, Vec<RawHumanInstruction>>, EnvError> {
     let path = files.human_instructions.as_ref().ok_or_else(|| EnvError::Missing {
         what: "items_human_ins.json".to_owned(),
-        hint: format!(
-            "put it beside {} or use synthetic goals",
-            files.products.display()
-        ),
+        hint: format!("put it beside {} or use synthetic goals", files.products.display()),
     })?;
     let mut written = HashMap::new();
     read_object(open(path)?, &path.display().to_string(), |asin, list| {

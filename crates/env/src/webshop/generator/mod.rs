@@ -81,7 +81,8 @@ pub fn write(folder: &Path, seed: u64, count: usize) -> Result<(), EnvError> {
 }
 
 fn write_files(folder: &Path, seed: u64, count: usize) -> std::io::Result<()> {
-    let open = |name: &str| Ok::<_, std::io::Error>(BufWriter::new(File::create(folder.join(name))?));
+    let open =
+        |name: &str| Ok::<_, std::io::Error>(BufWriter::new(File::create(folder.join(name))?));
     let mut items = open("items_shuffle.json")?;
     let mut instructions = open("items_ins_v2.json")?;
     let mut human = open("items_human_ins.json")?;

@@ -304,8 +304,7 @@ impl Session {
             Page::Done => return self.done_nodes(shop),
             Page::Results | Page::Item | Page::Sub(_) => {}
         }
-        let mut nodes =
-            vec![plain("Instruction:"), plain(goal), Node::Button("Back to Search")];
+        let mut nodes = vec![plain("Instruction:"), plain(goal), Node::Button("Back to Search")];
         match (self.page, self.open_product(shop)) {
             (Page::Item, Some(product)) => {
                 nodes.push(Node::Button("< Prev"));
