@@ -22,13 +22,11 @@ const DEPTH: usize = 384;
 const ROWS: usize = 192;
 /// From this many columns on, copying the rows of `a` into strips pays.
 const PACK_COLS: usize = 1024;
-/// Sizes of the parts that a product with two unpacked factors is cut into.
-const TILE_ROWS: usize = 192;
-const TILE_COLS: usize = 512;
+/// Rows of a weight's gradient that one task computes.
+const BAND: usize = 96;
 
 thread_local! {
     static STRIPS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-    static PANELS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The right factor: `depth x cols`, stored as panels of 16 columns, each panel row by row, padded with zeros.
@@ -232,71 +230,38 @@ fn run_block(
     add: bool,
 ) {
     #[cfg(target_arch = "x86_64")]
-    let fast =
-        std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-    let strips = rows.len().div_ceil(STRIP);
-    let panels = b.cols.div_ceil(PANEL);
-    for panel in 0..panels {
-        let right = b.block(panel, depth.clone());
-        // The next panel's block is fetched while this one is in use, a share of it with each strip.
-        let next = b.block((panel + 1).min(panels - 1), depth.clone());
-        let share = depth.len().div_ceil(strips);
-        let width = PANEL.min(b.cols - panel * PANEL);
-        for strip in 0..strips {
-            let first = rows.start + strip * STRIP;
-            let height = STRIP.min(rows.end - first);
-            let left = Left { data: &left.data[strip * left.strip..], ..*left };
-            let ahead = &next[(strip * share * PANEL).min(next.len())..];
-            let ahead = &ahead[..(share * PANEL).min(ahead.len())];
-            #[cfg(target_arch = "x86_64")]
-            if fast {
-                // SAFETY: AVX2 and FMA were detected.
-                unsafe {
-                    avx2::tile(
-                        dst,
-                        first..first + height,
-                        panel * PANEL..panel * PANEL + width,
-                        &left,
-                        right,
-                        ahead,
-                        add,
-                    )
-                };
-                continue;
-            }
-            let _ = ahead;
-            portable_tile(
-                dst,
-                first..first + height,
-                panel * PANEL..panel * PANEL + width,
-                &left,
-                right,
-                add,
-            );
-        }
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has both features, as just checked.
+        unsafe { avx2::block(dst, rows, left, b, depth, add) };
+        return;
     }
+    portable_block(dst, rows, left, b, depth, add);
 }
 
-/// One tile of the product on any processor.
-fn portable_tile(
+/// [`run_block`] on any processor.
+fn portable_block(
     dst: &mut MatMut<'_>,
     rows: Range<usize>,
-    cols: Range<usize>,
     left: &Left<'_>,
-    right: &[f32],
+    b: Panels<'_>,
+    depth: Range<usize>,
     add: bool,
 ) {
-    let (right, _) = right.as_chunks::<PANEL>();
-    for (at, row) in rows.enumerate() {
-        let mut sums = [0.0_f32; PANEL];
-        for (index, right) in right.iter().enumerate() {
-            let factor = left.data[at * left.row + index * left.depth];
-            for (sum, &value) in sums.iter_mut().zip(right) {
-                *sum = factor.mul_add(value, *sum);
+    for panel in 0..b.cols.div_ceil(PANEL) {
+        let (right, _) = b.block(panel, depth.clone()).as_chunks::<PANEL>();
+        let cols = panel * PANEL..b.cols.min((panel + 1) * PANEL);
+        for (at, row) in rows.clone().enumerate() {
+            let start = at / STRIP * left.strip + at % STRIP * left.row;
+            let mut sums = [0.0_f32; PANEL];
+            for (index, right) in right.iter().enumerate() {
+                let factor = left.data[start + index * left.depth];
+                for (sum, &value) in sums.iter_mut().zip(right) {
+                    *sum = factor.mul_add(value, *sum);
+                }
             }
-        }
-        for (out, sum) in dst.row(row)[cols.clone()].iter_mut().zip(sums) {
-            *out = if add { *out + sum } else { sum };
+            for (out, sum) in dst.row(row)[cols.clone()].iter_mut().zip(sums) {
+                *out = if add { *out + sum } else { sum };
+            }
         }
     }
 }
@@ -308,72 +273,95 @@ mod avx2 {
         _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
     };
 
-    use super::{Left, MatMut, PANEL, Range, STRIP};
+    use super::{Left, MatMut, PANEL, Panels, Range, STRIP};
 
-    /// One tile of the product.
+    /// [`super::run_block`] with AVX2 and FMA.
     #[target_feature(enable = "avx2,fma")]
-    pub(super) fn tile(
+    pub(super) fn block(
         dst: &mut MatMut<'_>,
         rows: Range<usize>,
-        cols: Range<usize>,
         left: &Left<'_>,
-        right: &[f32],
-        ahead: &[f32],
+        b: Panels<'_>,
+        depth: Range<usize>,
         add: bool,
     ) {
-        let depth = right.len() / PANEL;
-        let height = rows.len();
-        assert!((1..=STRIP).contains(&height) && rows.end <= dst.rows && cols.end <= dst.cols);
-        assert!(depth > 0 && (height - 1) * left.row + (depth - 1) * left.depth < left.data.len());
-        for line in ahead.chunks(PANEL) {
-            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
+        assert!(rows.end <= dst.rows && b.cols <= dst.cols && depth.end <= b.stored);
+        if rows.is_empty() || depth.is_empty() {
+            return;
         }
-        if cols.len() == PANEL {
-            // SAFETY: the tile lies inside `dst` and the left factor reaches far enough, as just checked;
-            // `right` holds `depth` whole rows.
-            unsafe {
-                let out = dst.data.add(rows.start * dst.row_stride + cols.start);
-                run(height, depth, left, right, out, dst.row_stride, add);
-            }
-        } else {
-            let mut edge = [0.0; STRIP * PANEL];
-            // SAFETY: as above, with a whole tile of our own as the target.
-            unsafe { run(height, depth, left, right, edge.as_mut_ptr(), PANEL, false) };
-            for (row, sums) in rows.zip(edge.chunks_exact(PANEL)) {
-                for (out, &sum) in dst.row(row)[cols.clone()].iter_mut().zip(sums) {
-                    *out = if add { *out + sum } else { sum };
+        let strips = rows.len().div_ceil(STRIP);
+        let panels = b.cols.div_ceil(PANEL);
+        for panel in 0..panels {
+            let right = b.block(panel, depth.clone());
+            // While a strip is computed, the next quarter of the next panel's block is fetched.
+            let next = b.block((panel + 1).min(panels - 1), depth.clone());
+            let cols = panel * PANEL..b.cols.min((panel + 1) * PANEL);
+            for strip in 0..strips {
+                let first = rows.start + strip * STRIP;
+                let height = STRIP.min(rows.end - first);
+                let tile = Tile {
+                    depth: depth.len(),
+                    a: &left.data[strip * left.strip..],
+                    a_row: left.row,
+                    a_depth: left.depth,
+                    b: right,
+                    ahead: &next[(strip % 4) * (next.len() / 4)..],
+                };
+                if cols.len() == PANEL {
+                    // SAFETY: the rows and columns of the tile lie inside `dst`, as checked above.
+                    unsafe {
+                        let out = dst.data.add(first * dst.row_stride + cols.start);
+                        tile.run(height, out, dst.row_stride, add);
+                    }
+                } else {
+                    let mut edge = [0.0; STRIP * PANEL];
+                    // SAFETY: `edge` has room for a whole tile.
+                    unsafe { tile.run(height, edge.as_mut_ptr(), PANEL, false) };
+                    for (row, sums) in (first..first + height).zip(edge.chunks_exact(PANEL)) {
+                        for (out, &sum) in dst.row(row)[cols.clone()].iter_mut().zip(sums) {
+                            *out = if add { *out + sum } else { sum };
+                        }
+                    }
                 }
             }
         }
     }
 
-    /// Picks the kernel for a height.
-    ///
-    /// # Safety
-    /// As for [`kernel`], with `height` rows.
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn run(
-        height: usize,
+    /// The factors of one tile of the product.
+    struct Tile<'a> {
         depth: usize,
-        left: &Left<'_>,
-        right: &[f32],
-        out: *mut f32,
-        out_row: usize,
-        add: bool,
-    ) {
-        let (a, b) = (left.data.as_ptr(), right.as_ptr());
-        // SAFETY: passed on from the caller.
-        unsafe {
-            match (height, left.depth) {
-                // The common heights with the two layouts of the left factor known to the compiler.
-                (6, 1) => kernel::<6>(depth, a, left.row, 1, b, out, out_row, add),
-                (6, STRIP) => kernel::<6>(depth, a, 1, STRIP, b, out, out_row, add),
-                (6, _) => kernel::<6>(depth, a, left.row, left.depth, b, out, out_row, add),
-                (5, _) => kernel::<5>(depth, a, left.row, left.depth, b, out, out_row, add),
-                (4, _) => kernel::<4>(depth, a, left.row, left.depth, b, out, out_row, add),
-                (3, _) => kernel::<3>(depth, a, left.row, left.depth, b, out, out_row, add),
-                (2, _) => kernel::<2>(depth, a, left.row, left.depth, b, out, out_row, add),
-                _ => kernel::<1>(depth, a, left.row, left.depth, b, out, out_row, add),
+        a: &'a [f32],
+        a_row: usize,
+        a_depth: usize,
+        b: &'a [f32],
+        ahead: &'a [f32],
+    }
+
+    impl Tile<'_> {
+        /// Computes `height` rows of 16 columns.
+        ///
+        /// # Safety
+        /// `out` must be writable for 16 values at each `row * out_row`.
+        #[inline]
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn run(&self, height: usize, out: *mut f32, out_row: usize, add: bool) {
+            let Self { depth, a, a_row, a_depth, b, ahead } = *self;
+            let last = (height - 1) * a_row + (depth - 1) * a_depth;
+            assert!(last < a.len() && depth * PANEL <= b.len(), "factor too short");
+            let (a, b, ahead) = (a.as_ptr(), b.as_ptr(), ahead.as_ptr());
+            // SAFETY: both factors reach as far as `height` and `depth` ask, as just checked; the caller vouches for `out`.
+            unsafe {
+                match (height, a_depth) {
+                    // The common heights with the two layouts of the left factor known to the compiler.
+                    (6, 1) => kernel::<6>(depth, a, a_row, 1, b, ahead, out, out_row, add),
+                    (6, STRIP) => kernel::<6>(depth, a, 1, STRIP, b, ahead, out, out_row, add),
+                    (6, _) => kernel::<6>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (5, _) => kernel::<5>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (4, _) => kernel::<4>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (3, _) => kernel::<3>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (2, _) => kernel::<2>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    _ => kernel::<1>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                }
             }
         }
     }
@@ -382,7 +370,8 @@ mod avx2 {
     ///
     /// # Safety
     /// `a` must be readable at `row * a_row + index * a_depth` for every row below `M` and index below `depth`,
-    /// `b` for `16 * depth` values, and `out` writable for 16 values at each `row * out_row`.
+    /// `b` for `16 * depth` values, and `out` writable for 16 values at each `row * out_row`. `ahead` is only fetched into
+    /// the cache.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn kernel<const M: usize>(
@@ -391,6 +380,7 @@ mod avx2 {
         a_row: usize,
         a_depth: usize,
         b: *const f32,
+        ahead: *const f32,
         out: *mut f32,
         out_row: usize,
         add: bool,
@@ -403,7 +393,7 @@ mod avx2 {
                 _mm_prefetch::<_MM_HINT_T0>(out.add(row * out_row).cast());
                 _mm_prefetch::<_MM_HINT_T0>(out.add(row * out_row + PANEL - 1).cast());
             }
-            let (mut a, mut b) = (a, b);
+            let (mut a, mut b, mut ahead) = (a, b, ahead);
             macro_rules! index {
                 () => {
                     let b_low = _mm256_loadu_ps(b);
@@ -418,6 +408,8 @@ mod avx2 {
                 };
             }
             for _ in 0..depth / 4 {
+                _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                ahead = ahead.wrapping_add(PANEL);
                 index!();
                 index!();
                 index!();
@@ -439,49 +431,70 @@ mod avx2 {
     }
 }
 
-/// One part of a product `dst += a^T * b` with `a` and `b` both `tokens x width`: a weight's gradient.
-pub(crate) struct Tile<'a> {
-    dst: MatMut<'a>,
-    a: MatRef<'a>,
-    b: MatRef<'a>,
+/// The right factor of a weight's gradient, tokens x width, packed in parts of at most `DEPTH` tokens.
+#[derive(Clone, Copy)]
+pub(crate) struct TokenPanels<'a> {
+    data: &'a [f32],
+    tokens: usize,
+    cols: usize,
 }
 
-/// Cuts `dst += a^T * b` into parts and adds them to a list, so that several products share the pool.
-pub(crate) fn gradient_tiles<'a>(
-    dst: MatMut<'a>,
-    a: MatRef<'a>,
-    b: MatRef<'a>,
-    tiles: &mut Vec<Tile<'a>>,
-) {
-    assert_eq!((a.rows, dst.rows, dst.cols), (b.rows, a.cols, b.cols), "sizes differ");
-    let mut rest = dst;
-    for rows in parts(a.cols, TILE_ROWS) {
-        let (band, tail) = rest.split_rows(rows.len());
-        rest = tail;
-        let mut band = band;
-        for cols in parts(b.cols, TILE_COLS) {
-            let (dst, tail) = band.split_cols(cols.len());
-            band = tail;
-            tiles.push(Tile { dst, a: a.cols(rows.clone()), b: b.cols(cols) });
+impl<'a> TokenPanels<'a> {
+    /// Packs `b` into the front of `buffer`, which holds [`panels_len`] values, by all threads.
+    pub(crate) fn par_pack(buffer: &'a mut [f32], b: MatRef<'_>) -> Self {
+        let data = &mut buffer[..panels_len(b.rows, b.cols)];
+        let mut rest = &mut *data;
+        let mut work = Vec::new();
+        for tokens in parts(b.rows, DEPTH) {
+            let (part, tail) = rest.split_at_mut(panels_len(tokens.len(), b.cols));
+            rest = tail;
+            let b = b.rows(tokens);
+            work.extend(part.chunks_exact_mut(b.rows * PANEL).enumerate().map(|work| (b, work)));
         }
+        work.into_par_iter()
+            .with_min_len(4)
+            .for_each(|(b, (panel, out))| pack_panel(out, b, panel * PANEL));
+        Self { data, tokens: b.rows, cols: b.cols }
+    }
+
+    fn part(&self, tokens: &Range<usize>) -> Panels<'a> {
+        let start = panels_len(tokens.start, self.cols);
+        let data = &self.data[start..start + panels_len(tokens.len(), self.cols)];
+        Panels { data, stored: tokens.len(), depth: tokens.len(), cols: self.cols }
     }
 }
 
-/// Runs the parts on the thread pool.
-pub(crate) fn run_tiles(tiles: Vec<Tile<'_>>) {
-    tiles.into_par_iter().with_max_len(1).for_each(|mut tile| {
-        let mut buffer = PANELS.take();
-        // A part of the inner index at a time, so that its panels stay in the cache.
-        for tokens in parts(tile.a.rows, DEPTH) {
-            let b = tile.b.rows(tokens.clone());
-            let needed = panels_len(b.rows, b.cols);
-            if buffer.len() < needed {
-                buffer.resize(needed, 0.0);
-            }
-            let panels = Panels::pack(&mut buffer, b);
-            multiply(&mut tile.dst, tile.a.rows(tokens).t(), panels, true);
+/// One band of rows of a weight's gradient: `dst += a^T * b`.
+pub(crate) struct Band<'a> {
+    dst: MatMut<'a>,
+    a: MatRef<'a>,
+    b: TokenPanels<'a>,
+}
+
+/// Cuts `dst += a^T * b`, `a` being tokens x rows, into bands and adds them to a list, so that several products share
+/// the pool.
+pub(crate) fn gradient_bands<'a>(
+    dst: MatMut<'a>,
+    a: MatRef<'a>,
+    b: TokenPanels<'a>,
+    bands: &mut Vec<Band<'a>>,
+) {
+    assert_eq!((a.rows, dst.rows, dst.cols), (b.tokens, a.cols, b.cols), "sizes differ");
+    let mut rest = dst;
+    for rows in parts(a.cols, BAND) {
+        let (dst, tail) = rest.split_rows(rows.len());
+        rest = tail;
+        bands.push(Band { dst, a: a.cols(rows), b });
+    }
+}
+
+/// Computes the bands on the thread pool.
+pub(crate) fn run_bands(bands: Vec<Band<'_>>) {
+    bands.into_par_iter().with_max_len(1).for_each(|mut band| {
+        for tokens in parts(band.b.tokens, DEPTH) {
+            let part = band.b.part(&tokens);
+            multiply(&mut band.dst, band.a.rows(tokens).t(), part, true);
         }
-        PANELS.set(buffer);
     });
 }
 
@@ -551,15 +564,17 @@ mod tests {
     }
 
     #[test]
-    fn the_portable_tile_gives_the_same_bits() {
-        let (depth, a, right) = (37, values(6 * 37, 3), values(37 * PANEL, 4));
-        let left = Left { data: &a, strip: 0, row: 37, depth: 1 };
-        let mut panels = vec![0.0; panels_len(depth, PANEL)];
-        let panels = Panels::pack(&mut panels, MatRef::new(&right, depth, PANEL));
-        let (mut fast, mut slow) = (values(6 * PANEL, 5), values(6 * PANEL, 5));
-        let view = MatRef::new(&a, 6, depth);
-        multiply(&mut MatMut::new(&mut fast, 6, PANEL), view, panels, true);
-        portable_tile(&mut MatMut::new(&mut slow, 6, PANEL), 0..6, 0..PANEL, &left, &right, true);
+    fn the_portable_block_gives_the_same_bits() {
+        let (rows, cols, depth) = (20, 37, 41);
+        let (a, b) = (values(rows * depth, 3), values(depth * cols, 4));
+        let left = Left { data: &a, strip: STRIP * depth, row: depth, depth: 1 };
+        let mut buffer = vec![0.0; panels_len(depth, cols)];
+        let panels = Panels::pack(&mut buffer, MatRef::new(&b, depth, cols));
+        let (mut fast, mut slow) = (values(rows * cols, 5), values(rows * cols, 5));
+        let view = MatRef::new(&a, rows, depth);
+        multiply(&mut MatMut::new(&mut fast, rows, cols), view, panels, true);
+        let slow_view = &mut MatMut::new(&mut slow, rows, cols);
+        portable_block(slow_view, 0..rows, &left, panels, 0..depth, true);
         assert_eq!(fast, slow);
     }
 
@@ -589,11 +604,13 @@ mod tests {
         let (tokens, rows, cols) = (500, 450, 530);
         let (a, b) = (values(tokens * rows, 8), values(tokens * cols, 9));
         let mut dst = vec![1.0; rows * cols];
-        let mut tiles = Vec::new();
-        let (a_view, b_view) = (MatRef::new(&a, tokens, rows), MatRef::new(&b, tokens, cols));
-        gradient_tiles(MatMut::new(&mut dst, rows, cols), a_view, b_view, &mut tiles);
-        assert!(tiles.len() > 4);
-        run_tiles(tiles);
+        let mut bands = Vec::new();
+        let mut buffer = vec![0.0; panels_len(tokens, cols)];
+        let panels = TokenPanels::par_pack(&mut buffer, MatRef::new(&b, tokens, cols));
+        let a_view = MatRef::new(&a, tokens, rows);
+        gradient_bands(MatMut::new(&mut dst, rows, cols), a_view, panels, &mut bands);
+        assert!(bands.len() > 4);
+        run_bands(bands);
         for (i, row) in dst.chunks(cols).enumerate().step_by(7) {
             for (j, &got) in row.iter().enumerate().step_by(5) {
                 let products =

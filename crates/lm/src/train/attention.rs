@@ -8,7 +8,7 @@
 use rayon::prelude::*;
 
 use super::batch::Span;
-use super::scratch::with_scratch;
+use super::buffer::with_scratch;
 use crate::config::ModelConfig;
 use crate::kernels::train_gemm::{Panels, multiply, panels_len};
 use crate::kernels::train_math as math;

@@ -4,8 +4,8 @@ use rayon::prelude::*;
 
 use super::attention::{self, AttentionInput, AttentionShape, RopeTable};
 use super::batch::{MicroBatch, Span};
+use super::buffer::{Buffer, with_scratch};
 use super::layout::{LayerLayout, Layout};
-use super::scratch::{fit, with_scratch};
 use crate::config::ModelConfig;
 use crate::kernels::train_gemm::{Panels, multiply, panels_len};
 use crate::kernels::train_math as math;
@@ -116,22 +116,22 @@ impl<'a> Model<'a> {
 #[derive(Debug, Default)]
 pub(super) struct LayerActivations {
     /// Raw queries.
-    pub(super) q: Vec<f32>,
+    pub(super) q: Buffer,
     /// Raw keys and values.
-    pub(super) kv: Vec<f32>,
+    pub(super) kv: Buffer,
     /// Attention's output before the output projection.
-    pub(super) mixed: Vec<f32>,
+    pub(super) mixed: Buffer,
     /// Log-sum-exp of the score rows.
-    pub(super) lse: Vec<f32>,
+    pub(super) lse: Buffer,
     /// The residual stream between attention and feed-forward.
-    pub(super) middle: Vec<f32>,
+    pub(super) middle: Buffer,
     /// gate and up projections.
-    pub(super) gate_up: Vec<f32>,
+    pub(super) gate_up: Buffer,
 }
 
 /// Room for one block's packed weights.
 #[derive(Debug, Default)]
-pub(super) struct PackBuffers([Vec<f32>; 5]);
+pub(super) struct PackBuffers([Buffer; 5]);
 
 /// One block's projections, packed for products with tokens on the left.
 #[derive(Clone, Copy)]
@@ -181,10 +181,10 @@ impl PackBuffers {
     }
 }
 
-fn pack_weight<'a>(buffer: &'a mut Vec<f32>, weight: MatRef<'_>, transposed: bool) -> Panels<'a> {
+fn pack_weight<'a>(buffer: &'a mut Buffer, weight: MatRef<'_>, transposed: bool) -> Panels<'a> {
     let weight = if transposed { weight.t() } else { weight };
     let (rows, cols) = weight.shape();
-    Panels::par_pack(fit(buffer, panels_len(rows, cols)), weight)
+    Panels::par_pack(buffer.fit(panels_len(rows, cols)), weight)
 }
 
 /// `out = x * weight (+ bias)`.
@@ -241,8 +241,8 @@ pub(super) fn layer_forward(
     let (hidden, ff, eps) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps);
     let (q_width, kv_width) = (config.q_width(), 2 * config.kv_width());
     let (tokens, count) = (x.len() / hidden, queries.count());
-    let q = fit(&mut acts.q, count * q_width);
-    let kv = fit(&mut acts.kv, tokens * kv_width);
+    let q = acts.q.fit(count * q_width);
+    let kv = acts.kv.fit(tokens * kv_width);
 
     let (token_block, query_block) = (block_height(tokens), block_height(count));
     let x_blocks = x.par_chunks(token_block * hidden);
@@ -274,8 +274,8 @@ pub(super) fn layer_forward(
         }
     }
 
-    let mixed = fit(&mut acts.mixed, count * q_width);
-    let lse = fit(&mut acts.lse, count * config.heads);
+    let mixed = acts.mixed.fit(count * q_width);
+    let lse = acts.lse.fit(count * config.heads);
     let input = AttentionInput {
         q,
         kv,
@@ -285,8 +285,8 @@ pub(super) fn layer_forward(
     };
     attention::forward(model.attention_shape(), input, mixed, lse);
 
-    let middle = fit(&mut acts.middle, count * hidden);
-    let gate_up = fit(&mut acts.gate_up, count * 2 * ff);
+    let middle = acts.middle.fit(count * hidden);
+    let gate_up = acts.gate_up.fit(count * 2 * ff);
     let mut next_blocks = next.map(|next| next.chunks_mut(query_block * hidden));
     let work: Vec<_> = mixed
         .chunks(query_block * q_width)

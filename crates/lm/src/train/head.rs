@@ -12,8 +12,8 @@
 use rayon::prelude::*;
 
 use super::batch::LossPosition;
+use super::buffer::{Buffer, with_scratch};
 use super::row::{Head, Heads, RowLoss, TrainRow};
-use super::scratch::{fit, with_scratch};
 use crate::kernels::train_gemm::{Panels, multiply, panels_len};
 use crate::kernels::train_math::{self as math, KlColumns};
 use crate::kernels::train_matrix::{MatMut, MatRef};
@@ -32,16 +32,16 @@ const STATS: usize = 5;
 /// Buffers of the head, reused from block to block.
 #[derive(Debug, Default)]
 pub(super) struct HeadBuffers {
-    student: Vec<f32>,
-    reference: Vec<f32>,
-    hidden: Vec<f32>,
-    reference_hidden: Vec<f32>,
-    hidden_panels: Vec<f32>,
-    hidden_columns: Vec<f32>,
-    reference_columns: Vec<f32>,
-    weight_panels: Vec<f32>,
-    d_hidden: Vec<f32>,
-    stats: Vec<f32>,
+    student: Buffer,
+    reference: Buffer,
+    hidden: Buffer,
+    reference_hidden: Buffer,
+    hidden_panels: Buffer,
+    hidden_columns: Buffer,
+    reference_columns: Buffer,
+    weight_panels: Buffer,
+    d_hidden: Buffer,
+    stats: Buffer,
 }
 
 /// The trained model's head and what it works on.
@@ -123,7 +123,7 @@ struct Block<'a> {
     hidden_columns: Panels<'a>,
     reference_columns: Panels<'a>,
     d_hidden: &'a mut [f32],
-    weight_panels: &'a mut Vec<f32>,
+    weight_panels: &'a mut Buffer,
     /// Vocabulary x positions.
     student: &'a mut [f32],
     reference: &'a mut [f32],
@@ -209,8 +209,8 @@ impl<'a> Block<'a> {
         };
         let reference_width = reference_head.map_or(0, |head| head.hidden);
         let reference_count = if reference_head.is_some() { count * vocab } else { 0 };
-        let hidden = fit(&mut buffers.hidden, count * width);
-        let reference_hidden = fit(&mut buffers.reference_hidden, count * reference_width);
+        let hidden = buffers.hidden.fit(count * width);
+        let reference_hidden = buffers.reference_hidden.fit(count * reference_width);
         for (position, &member) in members.iter().enumerate() {
             hidden[position * width..(position + 1) * width]
                 .copy_from_slice(&input.hidden[member * width..(member + 1) * width]);
@@ -226,9 +226,9 @@ impl<'a> Block<'a> {
         let asked = if mode == Mode::Labels { Asked::of(input, members) } else { Asked::default() };
         let hidden = MatRef::new(hidden, count, width);
         let reference_hidden = MatRef::new(reference_hidden, count, reference_width);
-        let pack = |buffer: &'a mut Vec<f32>, matrix: MatRef<'_>| {
+        let pack = |buffer: &'a mut Buffer, matrix: MatRef<'_>| {
             let (rows, cols) = matrix.shape();
-            Panels::pack(fit(buffer, panels_len(rows, cols)), matrix)
+            Panels::pack(buffer.fit(panels_len(rows, cols)), matrix)
         };
         Self {
             input,
@@ -238,11 +238,11 @@ impl<'a> Block<'a> {
             hidden: pack(&mut buffers.hidden_panels, hidden),
             hidden_columns: pack(&mut buffers.hidden_columns, hidden.t()),
             reference_columns: pack(&mut buffers.reference_columns, reference_hidden.t()),
-            d_hidden: fit(&mut buffers.d_hidden, count * width),
+            d_hidden: buffers.d_hidden.fit(count * width),
             weight_panels: &mut buffers.weight_panels,
-            student: fit(&mut buffers.student, count * vocab),
-            reference: fit(&mut buffers.reference, reference_count),
-            stats: fit(&mut buffers.stats, vocab.div_ceil(CHUNK) * STATS * count),
+            student: buffers.student.fit(count * vocab),
+            reference: buffers.reference.fit(reference_count),
+            stats: buffers.stats.fit(vocab.div_ceil(CHUNK) * STATS * count),
             asked,
         }
     }
@@ -442,7 +442,7 @@ impl<'a> Block<'a> {
                 });
             let rows = student.len() / count;
             let start = group_index * group;
-            let buffer = fit(self.weight_panels, panels_len(rows, width));
+            let buffer = self.weight_panels.fit(panels_len(rows, width));
             let panels = Panels::par_pack(buffer, weight.rows(start..start + rows));
             let gradient = MatRef::new(student, rows, count).t();
             self.d_hidden
