@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::alfworld;
+use super::{alfworld, webshop};
 use crate::failure::Failure;
 
 /// Which benchmark's data.
@@ -10,12 +10,15 @@ use crate::failure::Failure;
 pub(crate) enum Data {
     /// ALFWorld's games.
     Alfworld(alfworld::Data),
+    /// WebShop's products.
+    Webshop(webshop::Data),
 }
 
 impl Data {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Alfworld(data) => data.run(out),
+            Self::Webshop(data) => data.run(out),
         }
     }
 }

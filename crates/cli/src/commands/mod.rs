@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod env;
 pub(crate) mod expert;
 pub(crate) mod play;
+pub(crate) mod webshop;
 
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]

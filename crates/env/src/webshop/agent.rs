@@ -21,11 +21,11 @@ pub fn check(action: &str, session: &Session, shop: &Shop) -> Result<(), String>
         ("search", None) => Err("Invalid action, please type in the query you want to search in \
                                  the square brackets here."
             .to_owned()),
-        ("search", Some(_)) if !session.has_search_bar() => {
-            Err("Can not perform search action without search bar. Please click the Back to Search \
+        ("search", Some(_)) if !session.has_search_bar() => Err(
+            "Can not perform search action without search bar. Please click the Back to Search \
                  button first."
-                .to_owned())
-        }
+                .to_owned(),
+        ),
         ("search", Some(_)) => Ok(()),
         ("click", argument) => {
             let clickables = session.clickables(shop);
@@ -51,8 +51,10 @@ pub fn task(observation: &str) -> String {
     if !lines.any(|line| line == "Instruction:") {
         return one_line(observation);
     }
-    let asked: Vec<&str> =
-        lines.take_while(|line| !line.starts_with("[button]")).filter(|line| !line.is_empty()).collect();
+    let asked: Vec<&str> = lines
+        .take_while(|line| !line.starts_with("[button]"))
+        .filter(|line| !line.is_empty())
+        .collect();
     if asked.is_empty() { one_line(observation) } else { asked.join(" ") }
 }
 
@@ -71,7 +73,8 @@ mod tests {
 
     #[test]
     fn the_task_is_what_stands_between_the_headline_and_the_first_button() {
-        let page = "WebShop\nInstruction: \nFind me a lamp\nwith blue shade\n[button] Search [button_]\n";
+        let page =
+            "WebShop\nInstruction: \nFind me a lamp\nwith blue shade\n[button] Search [button_]\n";
         assert_eq!(task(page), "Find me a lamp with blue shade");
         assert_eq!(task("no headline\n here"), "no headline here");
     }

@@ -111,7 +111,8 @@ impl Goals {
             };
             for written in 0..written {
                 let source = sources.len() as u32;
-                let goals = (0..combinations as u32).map(|combination| Entry { source, combination });
+                let goals =
+                    (0..combinations as u32).map(|combination| Entry { source, combination });
                 entries.extend(goals);
                 sources.push(Source {
                     product: at as u32,
@@ -129,7 +130,8 @@ impl Goals {
         for source in &mut sources {
             let product = &catalogue.products[source.product as usize];
             if let Instructions::Synthetic { attributes, .. } = &product.instructions {
-                let shares = attributes.iter().map(|attribute| 1.0 / f64::from(asked[&**attribute]));
+                let shares =
+                    attributes.iter().map(|attribute| 1.0 / f64::from(asked[&**attribute]));
                 source.weight = shares.sum::<f64>() / attributes.len() as f64;
             }
         }
@@ -252,7 +254,10 @@ fn with_options(text: &str, chosen: &[(Arc<str>, Arc<str>)]) -> String {
 
 /// The larger of two of the next four round prices above `price`, if there are two.
 fn draw_ceiling(price: f64, random: &mut PythonRandom) -> f64 {
-    let above: Vec<f64> =
-        (1..100).map(|tens| f64::from(tens) * 10.0).filter(|&round| round > price).take(4).collect();
+    let above: Vec<f64> = (1..100)
+        .map(|tens| f64::from(tens) * 10.0)
+        .filter(|&round| round > price)
+        .take(4)
+        .collect();
     random.sample_two(&above).map_or(NO_CEILING, |(a, b)| a.max(b))
 }

@@ -185,8 +185,7 @@ mod tests {
     #[test]
     fn small_samples_come_from_a_shrinking_pool() {
         let mut random = PythonRandom::seed(0);
-        let pairs: Vec<_> =
-            (0..4).filter_map(|_| random.sample_two(&[10, 20, 30, 40])).collect();
+        let pairs: Vec<_> = (0..4).filter_map(|_| random.sample_two(&[10, 20, 30, 40])).collect();
         assert_eq!(pairs, [(40, 20), (10, 20), (40, 20), (30, 20)]);
         assert_eq!(random.sample_two(&[1]), None);
     }

@@ -8,7 +8,7 @@ use super::{GoalOptions, agent};
 
 /// The actions: search, turn pages, open the product, choose its options, buy. `None` where the product cannot be found
 /// in time, or where even buying it as asked does not earn everything.
-pub fn actions(shop: &Shop, goal: usize) -> Option<Vec<String>> {
+pub(super) fn actions(shop: &Shop, goal: usize) -> Option<Vec<String>> {
     let asked = shop.goal(goal)?;
     let product = &shop.catalogue().products[asked.product];
     let title = product.title.replace(['[', ']', '\n'], " ");
@@ -35,7 +35,8 @@ fn earns_everything(shop: &Shop, goal: usize, actions: &[String]) -> bool {
     let Some(mut session) = Session::start(shop, goal) else { return false };
     actions.len() <= TURN_LIMIT
         && actions.iter().all(|action| {
-            agent::check(action, &session, shop).is_ok() && session.step(shop, action).crash.is_none()
+            agent::check(action, &session, shop).is_ok()
+                && session.step(shop, action).crash.is_none()
         })
         && session.bought().is_some_and(|reward| reward.total == 1.0)
 }

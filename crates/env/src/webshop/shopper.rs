@@ -96,7 +96,8 @@ impl<'a> Wanted<'a> {
         }
         // After a refused action the page is not shown, but its links still are.
         let unseen = commands.iter().rfind(|command| {
-            found.is_empty() && !matches!(command.as_str(), "click[next >]" | "click[back to search]")
+            found.is_empty()
+                && !matches!(command.as_str(), "click[next >]" | "click[back to search]")
         });
         let action = unseen.map_or("click[next >]", String::as_str);
         Decision {
@@ -107,14 +108,20 @@ impl<'a> Wanted<'a> {
 
     fn decide_on_item(&self, window: &Window, commands: &[String]) -> Decision {
         let offered = read_offered(&window.observation);
-        let just_clicked =
-            |value: &str| window.history.iter().any(|step| step.action == format!("click[{value}]"));
+        let just_clicked = |value: &str| {
+            window.history.iter().any(|step| step.action == format!("click[{value}]"))
+        };
         let turns_left = TURN_LIMIT.saturating_sub(window.steps_taken);
         let suits = self.options.iter().all(|(name, value)| {
             offered.iter().any(|option| option.name == *name && option.values.contains(value))
-        }) && (!self.options.is_empty() || offered.is_empty() || !self.task.starts_with("Find me "));
+        }) && (!self.options.is_empty()
+            || offered.is_empty()
+            || !self.task.starts_with("Find me "));
         // Going back and opening another product takes two turns; options and buying take the rest.
-        if !suits && turns_left >= self.options.len() + 3 && commands.iter().any(|c| c == "click[< prev]") {
+        if !suits
+            && turns_left >= self.options.len() + 3
+            && commands.iter().any(|c| c == "click[< prev]")
+        {
             return Decision {
                 thought: "This product lacks an option I need, so I go back.".to_owned(),
                 action: "click[< prev]".to_owned(),
@@ -177,7 +184,8 @@ fn split_options(text: &str) -> Vec<(&str, &str)> {
     let mut start = 0;
     let cuts = text.match_indices(", and ").map(|(at, mark)| (at, at + mark.len()));
     for (end, next) in cuts.chain([(text.len(), text.len())]) {
-        let rest_has_name = end == text.len() || text[next..].split(", and ").next().is_some_and(|piece| piece.contains(": "));
+        let rest_has_name = end == text.len()
+            || text[next..].split(", and ").next().is_some_and(|piece| piece.contains(": "));
         if rest_has_name {
             if let Some((name, value)) = text[start..end].split_once(": ") {
                 options.push((name, value));
@@ -228,7 +236,9 @@ fn read_offered(page: &str) -> Vec<Offered<'_>> {
 /// A button's text, and whether it is marked as clicked.
 fn button(line: &str) -> Option<(&str, bool)> {
     let line = line.trim_start_matches(' ');
-    let clicked = line.strip_prefix("[clicked button] ").and_then(|rest| rest.strip_suffix(" [clicked button_]"));
+    let clicked = line
+        .strip_prefix("[clicked button] ")
+        .and_then(|rest| rest.strip_suffix(" [clicked button_]"));
     if let Some(text) = clicked {
         return Some((text, true));
     }

@@ -53,9 +53,10 @@ impl CatalogueFiles {
         }
         Err(EnvError::Missing {
             what: format!("items_shuffle.json or items_shuffle_1000.json in {}", folder.display()),
-            hint: "run `lens data webshop` to see where the files come from, or leave --data out to \
+            hint:
+                "run `lens data webshop` to see where the files come from, or leave --data out to \
                    play on the built-in catalogue"
-                .to_owned(),
+                    .to_owned(),
         })
     }
 }
@@ -76,8 +77,8 @@ fn human_file(folder: &Path) -> Option<PathBuf> {
 }
 
 fn open(path: &Path) -> Result<impl Read, EnvError> {
-    let file = File::open(path)
-        .map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
+    let file =
+        File::open(path).map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
     Ok(BufReader::with_capacity(BUFFER, file))
 }
 
@@ -92,13 +93,9 @@ pub fn load(
     read_object(open(&files.instructions)?, &name, |asin, instruction| {
         instructions.insert(asin, instruction);
     })?;
-    let mut written = HashMap::new();
-    let mut source = if human {
-        written = load_human(files)?;
-        InstructionSource::Human(&mut written)
-    } else {
-        InstructionSource::Synthetic
-    };
+    let mut written = if human { Some(load_human(files)?) } else { None };
+    let mut source =
+        written.as_mut().map_or(InstructionSource::Synthetic, InstructionSource::Human);
     let mut builder = CatalogueBuilder::default();
     let name = files.products.display().to_string();
     read_array(open(&files.products)?, &name, |at, raw: RawProduct| {
@@ -120,10 +117,7 @@ fn load_human(
 ) -> Result<HashMap<String, Vec<RawHumanInstruction>>, EnvError> {
     let path = files.human_instructions.as_ref().ok_or_else(|| EnvError::Missing {
         what: "items_human_ins.json".to_owned(),
-        hint: format!(
-            "put it beside {} or use synthetic goals",
-            files.products.display()
-        ),
+        hint: format!("put it beside {} or use synthetic goals", files.products.display()),
     })?;
     let mut written = HashMap::new();
     read_object(open(path)?, &path.display().to_string(), |asin, list| {

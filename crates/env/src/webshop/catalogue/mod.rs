@@ -224,9 +224,7 @@ impl CatalogueBuilder {
             let name = self.share(&name.to_lowercase());
             let values = values
                 .iter()
-                .map(|value| {
-                    self.share(&python::strip(value).replace('/', " | ").to_lowercase())
-                })
+                .map(|value| self.share(&python::strip(value).replace('/', " | ").to_lowercase()))
                 .collect();
             match options.iter_mut().find(|option| option.name == name) {
                 Some(option) => option.values = values,

@@ -27,6 +27,9 @@ use crate::error::EnvError;
 /// The built-in catalogue's size, which gives more than the 4,196 goals that the splits need.
 pub const BUILT_IN_PRODUCTS: usize = 1000;
 
+/// The built-in catalogue's seed.
+pub const BUILT_IN_SEED: u64 = 0;
+
 /// One generated product with everything the files say about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {
@@ -81,7 +84,8 @@ pub fn write(folder: &Path, seed: u64, count: usize) -> Result<(), EnvError> {
 }
 
 fn write_files(folder: &Path, seed: u64, count: usize) -> std::io::Result<()> {
-    let open = |name: &str| Ok::<_, std::io::Error>(BufWriter::new(File::create(folder.join(name))?));
+    let open =
+        |name: &str| Ok::<_, std::io::Error>(BufWriter::new(File::create(folder.join(name))?));
     let mut items = open("items_shuffle.json")?;
     let mut instructions = open("items_ins_v2.json")?;
     let mut human = open("items_human_ins.json")?;

@@ -3,9 +3,7 @@
 use super::text::{Title, bullets, description};
 use super::words::{DEPARTMENTS, Department, QUALITIES, SYLLABLES};
 use super::{Dice, Generated, awkward, options};
-use crate::webshop::catalogue::raw::{
-    RawHumanInstruction, RawInstruction, RawNouns, RawProduct,
-};
+use crate::webshop::catalogue::raw::{RawHumanInstruction, RawInstruction, RawNouns, RawProduct};
 
 /// The letters and digits of product numbers.
 const ASIN_LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKLMNPQRSTVWXY";
@@ -121,7 +119,9 @@ fn pool(department: &Department, department_place: usize, kind_place: usize) -> 
     let qualities: Vec<String> = QUALITIES
         .iter()
         .flat_map(|(firsts, seconds)| {
-            firsts.iter().flat_map(|first| seconds.iter().map(move |second| format!("{first} {second}")))
+            firsts
+                .iter()
+                .flat_map(|first| seconds.iter().map(move |second| format!("{first} {second}")))
         })
         .collect();
     let parts: Vec<String> = department
@@ -178,7 +178,9 @@ fn instruction(thing: &Thing, may_be_a_goal: bool, dice: &mut Dice) -> RawInstru
     let parts = of(|a| matches!(a, Attribute::Part(_)));
     let uses = of(|a| matches!(a, Attribute::Use(_)));
     let mut text = String::from("Find me ");
-    for (mark, words) in [("", &qualities), ("", &thing.query()), ("with ", &parts), ("for ", &uses)] {
+    for (mark, words) in
+        [("", &qualities), ("", &thing.query()), ("with ", &parts), ("for ", &uses)]
+    {
         if !words.is_empty() {
             text.push_str(mark);
             text.push_str(words);
@@ -265,9 +267,9 @@ pub(super) fn capitalized(text: &str) -> String {
         .split(' ')
         .map(|word| {
             let mut letters = word.chars();
-            letters.next().map_or_else(String::new, |first| {
-                first.to_uppercase().chain(letters).collect()
-            })
+            letters
+                .next()
+                .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
         })
         .collect();
     words.join(" ")

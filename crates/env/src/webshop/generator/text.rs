@@ -123,7 +123,8 @@ pub(super) fn description(thing: &Thing, dice: &mut Dice) -> String {
 
 /// One to eight bullet points, mostly five.
 pub(super) fn bullets(thing: &Thing, dice: &mut Dice) -> Vec<String> {
-    let count = [1, 2, 3, 4, 5, 6, 7, 8][dice.weighted([60, 50, 80, 150, 470, 100, 60, 30].into_iter())];
+    let count =
+        [1, 2, 3, 4, 5, 6, 7, 8][dice.weighted([60, 50, 80, 150, 470, 100, 60, 30].into_iter())];
     let mut bullets: Vec<String> = (0..count)
         .map(|_| {
             let sentences = dice.log_normal(2.5, 1.9).clamp(0.0, 9.0) as usize;

@@ -175,7 +175,8 @@ pub(super) const STYLES: [&str; 12] = [
 ];
 
 /// Patterns.
-pub(super) const PATTERNS: [&str; 6] = ["striped", "dotted", "floral", "checked", "plain weave", "leaf print"];
+pub(super) const PATTERNS: [&str; 6] =
+    ["striped", "dotted", "floral", "checked", "plain weave", "leaf print"];
 
 /// Shapes.
 pub(super) const SHAPES: [&str; 5] = ["round", "square", "oval", "hexagon", "half moon"];

@@ -77,7 +77,12 @@ struct Checker {
 }
 
 impl Checker {
-    fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: impl Display, ours: &T, recorded: &T) {
+    fn equal<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        what: impl Display,
+        ours: &T,
+        recorded: &T,
+    ) {
         self.report.compared += 1;
         if ours != recorded {
             self.report.mismatches += 1;

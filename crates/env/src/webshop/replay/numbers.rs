@@ -13,7 +13,8 @@ pub(super) fn draws(_: &Replayer, line: &Value, checker: &mut Checker) -> Option
     match op {
         "random" | "uniform" => {
             let recorded: Vec<f64> = numbers(out)?;
-            let bounds: Vec<f64> = if op == "uniform" { numbers(&line["args"])? } else { vec![0.0, 1.0] };
+            let bounds: Vec<f64> =
+                if op == "uniform" { numbers(&line["args"])? } else { vec![0.0, 1.0] };
             let &[low, high] = bounds.as_slice() else { return None };
             let ours: Vec<f64> = recorded
                 .iter()

@@ -62,12 +62,17 @@ pub(super) fn prompts(replayer: &Replayer, line: &Value, checker: &mut Checker) 
     let mut session = Session::start(shop, number)?;
     let mut page = session.observation(shop, ObservationMode::TextRich);
     let task = agent::task(&page);
-    checker.equal(format_args!("task of session {number}"), &task.as_str(), &line["task"].as_str()?);
+    checker.equal(
+        format_args!("task of session {number}"),
+        &task.as_str(),
+        &line["task"].as_str()?,
+    );
     let mut history: Vec<String> = Vec::new();
     for (at, turn) in line["turns"].as_array()?.iter().enumerate() {
         let label = |what: &str| format!("{what} at turn {at} of session {number}");
         let prompt = turn["user"].as_str()?;
-        let shown = between(prompt, "our current observation is: ", ".\nYour admissible actions of");
+        let shown =
+            between(prompt, "our current observation is: ", ".\nYour admissible actions of");
         checker.equal(label("page"), &Some(python::strip(&page)), &shown);
         let offered = agent::admissible(&session, shop).join("\n");
         let listed = between(prompt, "situation are:\n[\n", "\n].\n");

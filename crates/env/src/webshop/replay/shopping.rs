@@ -31,7 +31,10 @@ pub(super) fn goal(replayer: &Replayer, line: &Value, checker: &mut Checker) -> 
     check("instruction_text", Value::from(ours.text.as_str()));
     check("query", Value::from(&*product.query));
     check("product_category", Value::from(&*product.product_category));
-    check("attributes", ours.attributes.iter().map(|attribute| Value::from(&**attribute)).collect());
+    check(
+        "attributes",
+        ours.attributes.iter().map(|attribute| Value::from(&**attribute)).collect(),
+    );
     check("goal_options", options_as_json(&ours.options));
     // Python writes some of these numbers without a fraction.
     for (key, ours) in [("price_upper", ours.price_upper), ("weight", ours.weight)] {
@@ -74,9 +77,8 @@ pub(super) fn document_length(
 ) -> Option<()> {
     let asin = line["id"].as_str()?;
     let catalogue = replayer.synthetic.catalogue();
-    let ours = catalogue
-        .find(asin)
-        .map(|at| analyzer::terms(&catalogue.products[at].search_text()).len());
+    let ours =
+        catalogue.find(asin).map(|at| analyzer::terms(&catalogue.products[at].search_text()).len());
     checker.equal(format_args!("length of {asin}"), &ours, &Some(index(&line["n"])?));
     Some(())
 }
@@ -91,10 +93,8 @@ pub(super) fn search(replayer: &Replayer, line: &Value, checker: &mut Checker) -
         recorded_asins.push(hit.get(0)?.as_str()?);
         recorded_scores.push(hit.get(1)?.as_f64()?);
     }
-    let asins: Vec<&str> = hits
-        .iter()
-        .map(|hit| &*shop.catalogue().products[hit.document as usize].asin)
-        .collect();
+    let asins: Vec<&str> =
+        hits.iter().map(|hit| &*shop.catalogue().products[hit.document as usize].asin).collect();
     checker.equal(format_args!("results of {query:?}"), &asins, &recorded_asins);
     let close = hits
         .iter()

@@ -44,6 +44,10 @@ pub(super) fn likeness(_: &Replayer, line: &Value, checker: &mut Checker) -> Opt
 
 pub(super) fn colour(_: &Replayer, line: &Value, checker: &mut Checker) -> Option<()> {
     let value = line["v"].as_str()?;
-    checker.equal(format_args!("colour of {value:?}"), &colour::normalize(value), &line["out"].as_str()?);
+    checker.equal(
+        format_args!("colour of {value:?}"),
+        &colour::normalize(value),
+        &line["out"].as_str()?,
+    );
     Some(())
 }

@@ -85,7 +85,8 @@ fn is_written_without_blanks(c: char) -> bool {
             | '\u{a9e0}'..='\u{a9fe}'
             | '\u{aa60}'..='\u{aadf}'
             | '\u{11700}'..='\u{1173f}');
-    of_such_a_script && (c.is_alphabetic() || c.general_category_group() == GeneralCategoryGroup::Mark)
+    of_such_a_script
+        && (c.is_alphabetic() || c.general_category_group() == GeneralCategoryGroup::Mark)
 }
 
 fn makes_a_token(c: char) -> bool {
@@ -222,9 +223,10 @@ mod tests {
 
     #[test]
     fn possessives_stop_words_and_endings_go() {
-        assert_eq!(terms("Women's running SHOES with the runner’s İ"), [
-            "women", "run", "shoe", "runner", "i"
-        ]);
+        assert_eq!(
+            terms("Women's running SHOES with the runner’s İ"),
+            ["women", "run", "shoe", "runner", "i"]
+        );
         assert!(terms("the of and").is_empty());
     }
 

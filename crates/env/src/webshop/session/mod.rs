@@ -304,8 +304,7 @@ impl Session {
             Page::Done => return self.done_nodes(shop),
             Page::Results | Page::Item | Page::Sub(_) => {}
         }
-        let mut nodes =
-            vec![plain("Instruction:"), plain(goal), Node::Button("Back to Search")];
+        let mut nodes = vec![plain("Instruction:"), plain(goal), Node::Button("Back to Search")];
         match (self.page, self.open_product(shop)) {
             (Page::Item, Some(product)) => {
                 nodes.push(Node::Button("< Prev"));
@@ -413,12 +412,11 @@ fn keep_last_targets<'a>(list: &mut Vec<(Cow<'a, str>, Target<'a>)>) {
     let mut first: HashMap<Cow<'a, str>, usize> = HashMap::with_capacity(list.len());
     let mut kept: Vec<(Cow<'a, str>, Target<'a>)> = Vec::with_capacity(list.len());
     for (text, target) in list.drain(..) {
-        match first.get(&text) {
-            Some(&at) => kept[at].1 = target,
-            None => {
-                first.insert(text.clone(), kept.len());
-                kept.push((text, target));
-            }
+        if let Some(&at) = first.get(&text) {
+            kept[at].1 = target;
+        } else {
+            first.insert(text.clone(), kept.len());
+            kept.push((text, target));
         }
     }
     *list = kept;

@@ -23,7 +23,9 @@ pub enum Node<'a> {
 }
 
 /// How a page is turned into text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationMode {
     /// Nodes in one line, separated by `[SEP]`.
@@ -37,7 +39,7 @@ impl Node<'_> {
     fn text(&self) -> &str {
         match self {
             Self::Plain(text) => text,
-            Self::Button(text) => text,
+            &Self::Button(text) => text,
             Self::Label(text) => text,
             Self::Link { asin, .. } => asin,
         }
@@ -108,9 +110,9 @@ pub fn text_rich(nodes: &[Node<'_>], address: &str) -> String {
 }
 
 fn is_quoted(value: &str, address: &str) -> bool {
-    address.match_indices(value).any(|(at, _)| {
-        address[..at].ends_with('"') && address[at + value.len()..].starts_with('"')
-    })
+    address
+        .match_indices(value)
+        .any(|(at, _)| address[..at].ends_with('"') && address[at + value.len()..].starts_with('"'))
 }
 
 #[cfg(test)]
