@@ -19,6 +19,7 @@ pub(crate) mod quickstart;
 pub(crate) mod scienceworld;
 pub(crate) mod score;
 pub(crate) mod train;
+pub(crate) mod webshop;
 
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lens_env::{Actions, Benchmark, Environment, PastStep, Snapshot, Status, Task, View, Window};
 
-use super::{alfworld, scienceworld};
+use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
 /// Which benchmark to play. One variant a benchmark.
@@ -15,6 +15,8 @@ pub(crate) enum Play {
     Alfworld(alfworld::Play),
     /// Primary-school science in text: boil, grow, measure, connect, find.
     Scienceworld(scienceworld::Play),
+    /// Shopping: find, configure and buy what an instruction asks for.
+    Webshop(webshop::Play),
 }
 
 impl Play {
@@ -22,6 +24,7 @@ impl Play {
         match self {
             Self::Alfworld(play) => play.run(out),
             Self::Scienceworld(play) => play.run(out),
+            Self::Webshop(play) => play.run(out),
         }
     }
 }

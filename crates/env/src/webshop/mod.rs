@@ -21,6 +21,7 @@ pub mod search;
 pub mod session;
 mod shop;
 mod shopper;
+pub mod statistics;
 
 pub use environment::{WebShop, WebShopEnvironment};
 pub use goals::{Goal, GoalKind, GoalOptions, Goals, NO_CEILING, ORDER_SEED};

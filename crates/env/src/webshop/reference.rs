@@ -8,7 +8,7 @@ use super::{GoalOptions, agent};
 
 /// The actions: search, turn pages, open the product, choose its options, buy. `None` where the product cannot be found
 /// in time, or where even buying it as asked does not earn everything.
-pub fn actions(shop: &Shop, goal: usize) -> Option<Vec<String>> {
+pub(super) fn actions(shop: &Shop, goal: usize) -> Option<Vec<String>> {
     let asked = shop.goal(goal)?;
     let product = &shop.catalogue().products[asked.product];
     let title = product.title.replace(['[', ']', '\n'], " ");

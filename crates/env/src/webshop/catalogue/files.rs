@@ -93,13 +93,9 @@ pub fn load(
     read_object(open(&files.instructions)?, &name, |asin, instruction| {
         instructions.insert(asin, instruction);
     })?;
-    let mut written = HashMap::new();
-    let mut source = if human {
-        written = load_human(files)?;
-        InstructionSource::Human(&mut written)
-    } else {
-        InstructionSource::Synthetic
-    };
+    let mut written = if human { Some(load_human(files)?) } else { None };
+    let mut source =
+        written.as_mut().map_or(InstructionSource::Synthetic, InstructionSource::Human);
     let mut builder = CatalogueBuilder::default();
     let name = files.products.display().to_string();
     read_array(open(&files.products)?, &name, |at, raw: RawProduct| {

@@ -10,7 +10,7 @@ use crate::error::EnvError;
 
 /// Whether to read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub(super) enum Next {
     /// Read the next element.
     More,
     /// Enough was read; the rest of the file is not looked at.
@@ -19,7 +19,7 @@ pub enum Next {
 
 /// Reads a JSON array element by element; `each` also gets the element's number, counted from 0.
 /// `name` is the file, for messages.
-pub fn read_array<T: DeserializeOwned>(
+pub(super) fn read_array<T: DeserializeOwned>(
     input: impl Read,
     name: &str,
     mut each: impl FnMut(usize, T) -> Result<Next, EnvError>,
@@ -32,7 +32,7 @@ pub fn read_array<T: DeserializeOwned>(
 }
 
 /// Reads a JSON object entry by entry. `name` is the file, for messages.
-pub fn read_object<T: DeserializeOwned>(
+pub(super) fn read_object<T: DeserializeOwned>(
     input: impl Read,
     name: &str,
     mut each: impl FnMut(String, T),

@@ -27,6 +27,9 @@ use crate::error::EnvError;
 /// The built-in catalogue's size, which gives more than the 4,196 goals that the splits need.
 pub const BUILT_IN_PRODUCTS: usize = 1000;
 
+/// The built-in catalogue's seed.
+pub const BUILT_IN_SEED: u64 = 0;
+
 /// One generated product with everything the files say about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {

@@ -51,6 +51,11 @@ impl Nouns {
         Self { table, lexicon }
     }
 
+    /// How many titles the table has.
+    pub fn titles(&self) -> usize {
+        self.table.len()
+    }
+
     /// The nouns of a title, lower-cased, in order, repeats kept.
     pub fn of(&self, title: &str) -> Cow<'_, [Arc<str>]> {
         if let Some(known) = self.table.get(title) {

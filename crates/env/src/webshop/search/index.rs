@@ -149,6 +149,17 @@ impl SearchIndex {
         self.documents.len()
     }
 
+    /// About how much memory the index takes.
+    pub fn bytes(&self) -> usize {
+        let terms: usize = self.terms.keys().map(|term| term.len() + 32).sum();
+        terms
+            + size_of_val(&*self.starts)
+            + size_of_val(&*self.documents)
+            + size_of_val(&*self.counts)
+            + size_of_val(&*self.lengths)
+            + size_of_val(&*self.tie_rank)
+    }
+
     /// The best `wanted` documents, best first; equal scores in the order of their tie ranks.
     pub fn search(&self, query: &str, wanted: usize) -> Result<Vec<Hit>, QueryTooLong> {
         let mut cursors = self.cursors(query)?;

@@ -2,7 +2,7 @@
 //! which is the one Lucene runs. The crates on offer implement other variants.
 
 /// Replaces `word` by its stem. Words of at most two characters stay as they are; only ASCII vowels are vowels.
-pub fn stem(word: &mut String) {
+pub(super) fn stem(word: &mut String) {
     if word.is_ascii() {
         if word.len() > 2 {
             let mut letters = std::mem::take(word).into_bytes();
@@ -97,7 +97,7 @@ impl<L: Letter> Stemmer<'_, L> {
             first -= 1;
         }
         let first_is_consonant = first == 0 || !self.is_consonant(first - 1);
-        first_is_consonant == ((at - first) % 2 == 0)
+        first_is_consonant == (at - first).is_multiple_of(2)
     }
 
     /// How many times a vowel is followed by a consonant in the first `length` letters.

@@ -412,12 +412,11 @@ fn keep_last_targets<'a>(list: &mut Vec<(Cow<'a, str>, Target<'a>)>) {
     let mut first: HashMap<Cow<'a, str>, usize> = HashMap::with_capacity(list.len());
     let mut kept: Vec<(Cow<'a, str>, Target<'a>)> = Vec::with_capacity(list.len());
     for (text, target) in list.drain(..) {
-        match first.get(&text) {
-            Some(&at) => kept[at].1 = target,
-            None => {
-                first.insert(text.clone(), kept.len());
-                kept.push((text, target));
-            }
+        if let Some(&at) = first.get(&text) {
+            kept[at].1 = target;
+        } else {
+            first.insert(text.clone(), kept.len());
+            kept.push((text, target));
         }
     }
     *list = kept;

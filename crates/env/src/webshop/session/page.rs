@@ -39,7 +39,7 @@ impl Node<'_> {
     fn text(&self) -> &str {
         match self {
             Self::Plain(text) => text,
-            Self::Button(text) => text,
+            &Self::Button(text) => text,
             Self::Label(text) => text,
             Self::Link { asin, .. } => asin,
         }
