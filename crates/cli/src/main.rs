@@ -2,7 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod cpu_time;
 mod failure;
+mod interrupt;
+mod plot;
+mod progress;
+mod world;
 
 use std::io::Write;
 use std::process::ExitCode;

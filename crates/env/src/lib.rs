@@ -7,12 +7,15 @@
 //! so restoring must be cheap where the environment is ours and checked where it is replayed.
 #![forbid(unsafe_code)]
 
+pub mod alfworld;
 pub mod benchmark;
+pub mod demonstration;
 pub mod environment;
 pub mod error;
 pub mod expert;
 
 pub use benchmark::{Benchmark, SplitInfo, Task};
+pub use demonstration::{DemonstratedStep, Demonstration, demonstrate};
 pub use environment::{Actions, Environment, Snapshot, Status, View};
 pub use error::EnvError;
 pub use expert::{Decision, Expert, PastStep, Window};

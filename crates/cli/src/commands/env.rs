@@ -1,15 +1,51 @@
-//! `lens env`: replay recordings against the environments, and time them.
+//! `lens env`: replay recordings against the environments, watch their experts, and time them.
 
 use std::io::Write;
 
+use super::alfworld;
 use crate::failure::Failure;
 
 /// What to do with an environment.
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum EnvCommand {}
+pub(crate) enum EnvCommand {
+    /// Replay recordings of the real environment and print every difference; exit code 1 if there is one.
+    #[command(subcommand)]
+    Replay(Replay),
+    /// Let the expert play whole splits and print how often it succeeds and how long it takes.
+    #[command(subcommand)]
+    Expert(Expert),
+    /// Time resets, steps and snapshots, in CPU time.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// Which environment's recordings. One variant a benchmark.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Replay {
+    /// Recordings of TextWorld's engine.
+    Alfworld(alfworld::Replay),
+}
+
+/// Whose expert. One variant a benchmark.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Expert {
+    /// The explorer that sees what an agent's prompt shows.
+    Alfworld(alfworld::Expert),
+}
+
+/// Which environment to time. One variant a benchmark.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Bench {
+    /// The native engine.
+    Alfworld(alfworld::Bench),
+}
 
 impl EnvCommand {
-    pub(crate) fn run(self, _out: &mut dyn Write) -> Result<(), Failure> {
-        match self {}
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        match self {
+            Self::Replay(Replay::Alfworld(replay)) => replay.run(out),
+            Self::Expert(Expert::Alfworld(expert)) => expert.run(out),
+            Self::Bench(Bench::Alfworld(bench)) => bench.run(out),
+        }
     }
 }

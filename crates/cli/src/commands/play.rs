@@ -1,15 +1,253 @@
 //! `lens play`: a person plays a benchmark in the terminal.
 
-use std::io::Write;
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::Arc;
 
+use lens_env::{Actions, Benchmark, Environment, PastStep, Snapshot, Status, Task, View, Window};
+
+use super::alfworld;
 use crate::failure::Failure;
 
 /// Which benchmark to play. One variant a benchmark.
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Play {}
+pub(crate) enum Play {
+    /// Household tasks in text: fetch, clean, heat, cool, put away.
+    Alfworld(alfworld::Play),
+}
 
 impl Play {
-    pub(crate) fn run(self, _out: &mut dyn Write) -> Result<(), Failure> {
-        match self {}
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        match self {
+            Self::Alfworld(play) => play.run(out),
+        }
+    }
+}
+
+/// Which task to play, and for how long; the same for every benchmark.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Choice {
+    /// The split to play from; the benchmark's first one by default.
+    #[arg(long)]
+    pub(crate) split: Option<String>,
+    /// The task: its number in the split, counted from 0, or its name.
+    #[arg(long, default_value = "0")]
+    pub(crate) task: String,
+    /// The turn limit; the benchmark's own by default.
+    #[arg(long)]
+    pub(crate) turns: Option<usize>,
+}
+
+impl Choice {
+    /// Finds the task and plays it on standard input.
+    pub(crate) fn play(
+        &self,
+        benchmark: &Arc<dyn Benchmark>,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let task = self.find(&**benchmark)?;
+        let input = std::io::stdin();
+        let mut session = Session::new(Arc::clone(benchmark), &task, self.turns)?;
+        session.echo = !input.is_terminal();
+        session.play(&mut input.lock(), out)
+    }
+
+    fn find(&self, benchmark: &dyn Benchmark) -> Result<Task, Failure> {
+        let splits = benchmark.splits();
+        let first = splits.first().map(|split| split.name.clone());
+        let split = self
+            .split
+            .clone()
+            .or(first)
+            .ok_or_else(|| Failure::user("this benchmark has no tasks"))?;
+        let tasks = benchmark.tasks(&split)?;
+        let found = match self.task.parse::<usize>() {
+            Ok(number) => tasks.get(number),
+            Err(_) => tasks.iter().find(|task| task.id == self.task),
+        };
+        found.cloned().ok_or_else(|| {
+            Failure::user(format!(
+                "split \"{split}\" has no task \"{}\"; give a number below {} or a task's full name",
+                self.task,
+                tasks.len()
+            ))
+        })
+    }
+}
+
+/// How many earlier steps the expert sees when it is asked for a hint: as many as the paper's prompts show.
+const HINT_HISTORY: usize = 2;
+
+const RULES: &str = "Type an action or its number. Also: undo, hint, score, actions, quit.";
+
+/// A person's game.
+pub(crate) struct Session {
+    benchmark: Arc<dyn Benchmark>,
+    environment: Box<dyn Environment>,
+    view: View,
+    /// The steps so far, each with the state before it.
+    past: Vec<(PastStep, Snapshot, View)>,
+    turn_limit: usize,
+    /// Repeat what was read, because no terminal shows it.
+    pub(crate) echo: bool,
+}
+
+impl Session {
+    /// Starts a task.
+    pub(crate) fn new(
+        benchmark: Arc<dyn Benchmark>,
+        task: &Task,
+        turn_limit: Option<usize>,
+    ) -> Result<Self, Failure> {
+        let turn_limit = turn_limit.unwrap_or_else(|| benchmark.default_turn_limit());
+        let mut environment = Arc::clone(&benchmark).environment()?;
+        let view = environment.reset(task)?;
+        Ok(Self { benchmark, environment, view, past: Vec::new(), turn_limit, echo: false })
+    }
+
+    /// Reads lines and plays them until `quit` or the end of the input.
+    pub(crate) fn play(
+        &mut self,
+        input: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        writeln!(out, "{RULES}\n")?;
+        writeln!(out, "Task: {}\n", self.view.task)?;
+        self.show(out)?;
+        let mut line = String::new();
+        loop {
+            write!(out, "> ")?;
+            out.flush()?;
+            line.clear();
+            if input.read_line(&mut line)? == 0 {
+                writeln!(out)?;
+                return Ok(());
+            }
+            let text = line.trim_end_matches(['\n', '\r']);
+            if self.echo {
+                writeln!(out, "{text}")?;
+            }
+            match text.trim() {
+                "quit" => return Ok(()),
+                "undo" => self.undo(out)?,
+                "hint" => self.hint(out)?,
+                "score" => self.score(out)?,
+                "actions" => self.show_actions(out)?,
+                _ => self.act(text, out)?,
+            }
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.view.status != Status::Running || self.view.turn >= self.turn_limit
+    }
+
+    fn act(&mut self, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        if self.over() {
+            writeln!(out, "The game is over: undo or quit.")?;
+            return Ok(());
+        }
+        let action = match (&self.view.actions, text.trim().parse::<usize>()) {
+            (Actions::Commands(commands), Ok(number)) => {
+                match number.checked_sub(1).and_then(|index| commands.get(index)) {
+                    Some(command) => command.clone(),
+                    None => {
+                        writeln!(out, "There are actions 1 to {}.", commands.len())?;
+                        return Ok(());
+                    }
+                }
+            }
+            _ => text.to_owned(),
+        };
+        let snapshot = self.environment.snapshot()?;
+        let next = self.environment.step(&action)?;
+        let before = std::mem::replace(&mut self.view, next);
+        let step = PastStep { step: before.turn, observation: before.observation.clone(), action };
+        self.past.push((step, snapshot, before));
+        self.show(out)
+    }
+
+    fn undo(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
+        let Some((step, snapshot, before)) = self.past.pop() else {
+            writeln!(out, "There is nothing to undo.")?;
+            return Ok(());
+        };
+        self.view = self.environment.restore(&snapshot)?;
+        if self.view.fingerprint() != before.fingerprint() {
+            return Err(Failure::Runtime(anyhow::anyhow!(
+                "undoing \"{}\" did not lead back to where it was typed",
+                step.action
+            )));
+        }
+        writeln!(out, "Took back \"{}\".\n", step.action)?;
+        self.show(out)
+    }
+
+    fn hint(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
+        let Some(expert) = self.benchmark.expert() else {
+            writeln!(out, "There is no expert for {}.", self.benchmark.name())?;
+            return Ok(());
+        };
+        let recent = self.past.iter().skip(self.past.len().saturating_sub(HINT_HISTORY));
+        let history: Vec<PastStep> = recent.map(|(step, _, _)| step.clone()).collect();
+        let decision = if self.over() {
+            None
+        } else {
+            expert.decide(&Window::of(&self.view, &history, HINT_HISTORY))
+        };
+        match decision {
+            Some(decision) => writeln!(out, "{} Try: {}", decision.thought, decision.action)?,
+            None => writeln!(out, "The expert has no advice here.")?,
+        }
+        Ok(())
+    }
+
+    fn score(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        writeln!(
+            out,
+            "Score {}, turn {} of {}.",
+            self.view.score, self.view.turn, self.turn_limit
+        )?;
+        Ok(())
+    }
+
+    fn show(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let bold = anstyle::Style::new().bold();
+        writeln!(out, "{bold}{}{bold:#}\n", self.view.observation.trim_end())?;
+        match self.view.status {
+            Status::Ended { success: true } => {
+                writeln!(
+                    out,
+                    "Done: success after {} turns, score {}.",
+                    self.view.turn, self.view.score
+                )?;
+            }
+            Status::Ended { success: false } => {
+                writeln!(
+                    out,
+                    "Over after {} turns without success, score {}.",
+                    self.view.turn, self.view.score
+                )?;
+            }
+            Status::Running if self.over() => {
+                writeln!(out, "Out of turns ({}), score {}.", self.turn_limit, self.view.score)?;
+            }
+            Status::Running => self.show_actions(out)?,
+        }
+        Ok(())
+    }
+
+    fn show_actions(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        match &self.view.actions {
+            Actions::Commands(commands) => {
+                for (index, command) in commands.iter().enumerate() {
+                    writeln!(out, "{:>4}  {command}", index + 1)?;
+                }
+            }
+            Actions::Templates { templates, objects } => {
+                writeln!(out, "actions: {}", templates.join(", "))?;
+                writeln!(out, "objects: {}", objects.join(", "))?;
+            }
+        }
+        Ok(())
     }
 }

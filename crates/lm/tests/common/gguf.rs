@@ -80,10 +80,14 @@ impl Gguf {
         ] {
             gguf.set(&format!("{architecture}.{name}"), Meta::U32(value as u32));
         }
-        gguf.set(&format!("{architecture}.attention.layer_norm_rms_epsilon"), Meta::F32(config.rms_norm_eps));
+        gguf.set(
+            &format!("{architecture}.attention.layer_norm_rms_epsilon"),
+            Meta::F32(config.rms_norm_eps),
+        );
         gguf.set(&format!("{architecture}.rope.freq_base"), Meta::F32(config.rope_theta as f32));
         for (number, (name, shape)) in config.parameter_shapes().into_iter().enumerate() {
-            let values = (0..shape.iter().product()).map(|i| number as f32 + i as f32 / 4096.0).collect();
+            let values =
+                (0..shape.iter().product()).map(|i| number as f32 + i as f32 / 4096.0).collect();
             gguf.tensors.push((name_in_file(&name), shape, values));
         }
         gguf

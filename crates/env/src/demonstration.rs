@@ -1,0 +1,68 @@
+//! Experts at play: what they saw, what they thought, what they did.
+
+use crate::{Decision, EnvError, Environment, Expert, PastStep, Status, Task, View, Window};
+
+/// One step of a demonstration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DemonstratedStep {
+    /// What the expert saw.
+    pub window: Window,
+    /// What it did and why.
+    pub decision: Decision,
+}
+
+/// An expert's episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demonstration {
+    /// The steps.
+    pub steps: Vec<DemonstratedStep>,
+    /// The view at the end.
+    pub last: View,
+}
+
+impl Demonstration {
+    /// Whether the task was done.
+    pub fn success(&self) -> bool {
+        self.last.status == (Status::Ended { success: true })
+    }
+}
+
+impl Window {
+    /// What a prompt shows of an episode: the view, and at most `length` of the steps before it.
+    pub fn of(view: &View, past: &[PastStep], length: usize) -> Self {
+        Self {
+            task: view.task.clone(),
+            history: past[past.len().saturating_sub(length)..].to_vec(),
+            steps_taken: view.turn,
+            observation: view.observation.clone(),
+            actions: view.actions.clone(),
+        }
+    }
+}
+
+/// Lets an expert play a task until it ends, the expert is at a loss, or `turn_limit` turns are taken. The expert sees
+/// `history` earlier steps; the paper's prompts show two.
+pub fn demonstrate(
+    environment: &mut dyn Environment,
+    expert: &dyn Expert,
+    task: &Task,
+    turn_limit: usize,
+    history: usize,
+) -> Result<Demonstration, EnvError> {
+    let mut view = environment.reset(task)?;
+    let mut past: Vec<PastStep> = Vec::new();
+    let mut steps = Vec::new();
+    while view.status == Status::Running && view.turn < turn_limit {
+        let window = Window::of(&view, &past, history);
+        let Some(decision) = expert.decide(&window) else { break };
+        let next = environment.step(&decision.action)?;
+        past.push(PastStep {
+            step: view.turn,
+            observation: std::mem::take(&mut view.observation),
+            action: decision.action.clone(),
+        });
+        steps.push(DemonstratedStep { window, decision });
+        view = next;
+    }
+    Ok(Demonstration { steps, last: view })
+}
