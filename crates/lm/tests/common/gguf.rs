@@ -1,4 +1,5 @@
 //! A small writer of GGUF files, for tests that need particular ones.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::path::{Path, PathBuf};
 
