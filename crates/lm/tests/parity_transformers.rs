@@ -12,7 +12,10 @@ use lens_lm::checkpoint::{Checkpoint, Dtype, SaveOptions, save};
 #[test]
 fn transformers_computes_the_same_with_what_we_save() {
     let Some(python) = std::env::var_os("LENS_PYTHON") else {
-        let _ = writeln!(std::io::stderr(), "skipped: LENS_PYTHON does not name a Python with transformers");
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: LENS_PYTHON does not name a Python with transformers"
+        );
         return;
     };
     let folder = tempfile::tempdir().expect("a temporary folder");
