@@ -48,7 +48,10 @@ fn inspect_prints_json_for_scripts() {
     assert_eq!(facts["config"]["family"], "llama");
     assert_eq!(facts["config"]["rope_scaling"]["Llama3"]["factor"], 8.0);
     assert_eq!(facts["tokenizer"]["tokens"], 150);
-    assert_eq!(facts["memory_bytes"]["weights_f32"], facts["parameters"].as_u64().expect("a number") * 4);
+    assert_eq!(
+        facts["memory_bytes"]["weights_f32"],
+        facts["parameters"].as_u64().expect("a number") * 4
+    );
     assert_eq!(facts["tensors"].as_array().map(Vec::len), Some(29));
 }
 
@@ -56,7 +59,8 @@ fn inspect_prints_json_for_scripts() {
 fn convert_changes_the_type_and_imports_gguf() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let target = inside(folder.path(), "half");
-    let (code, stdout, stderr) = run(&["model", "convert", &fixture("qwen3"), &target, "--dtype", "bf16"]);
+    let (code, stdout, stderr) =
+        run(&["model", "convert", &fixture("qwen3"), &target, "--dtype", "bf16"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(stdout.contains("22,224 parameters in bf16"), "{stdout}");
     let (_, stdout, _) = run(&["model", "inspect", &target]);
@@ -74,7 +78,10 @@ fn convert_changes_the_type_and_imports_gguf() {
     let (code, _, stderr) = run(&["model", "convert", &fixture("gguf/tiny.gguf"), &target]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let (_, stdout, _) = run(&["model", "inspect", &target, "--check"]);
-    assert!(stdout.contains("Llama") && stdout.contains("150 tokens and 10 of padding"), "{stdout}");
+    assert!(
+        stdout.contains("Llama") && stdout.contains("150 tokens and 10 of padding"),
+        "{stdout}"
+    );
 }
 
 #[test]
