@@ -127,14 +127,19 @@ fn a_lying_safetensors_header_is_named_by_its_tensor() {
 #[test]
 fn a_shape_that_contradicts_the_configuration_is_named() {
     let message = complaint("qwen3", |copy| {
-        edit(copy, "config.json", "\"intermediate_size\": 40", "\"intermediate_size\": 48")
+        edit(copy, "config.json", "\"intermediate_size\": 40", "\"intermediate_size\": 48");
     });
     assert!(
         message.contains("`model.layers.0.mlp.down_proj.weight` has the shape [32, 40]"),
         "{message}"
     );
     let message = complaint("qwen3", |copy| {
-        edit(copy, "config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false")
+        edit(
+            copy,
+            "config.json",
+            "\"tie_word_embeddings\": true",
+            "\"tie_word_embeddings\": false",
+        );
     });
     assert!(message.contains("`lm_head.weight` is missing"), "{message}");
     let message = complaint("qwen3", |copy| {
@@ -180,15 +185,15 @@ fn weights_that_are_not_finite_are_named_with_their_place() {
 fn a_lying_index_is_named() {
     let index = "model.safetensors.index.json";
     let message = complaint("qwen2", |copy| {
-        edit(copy, index, "model-00001-of-00002.safetensors", "../../etc/passwd")
+        edit(copy, index, "model-00001-of-00002.safetensors", "../../etc/passwd");
     });
     assert!(message.contains("plain file names"), "{message}");
     let message = complaint("qwen2", |copy| {
-        edit(copy, index, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+        edit(copy, index, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
     });
     assert!(message.contains("although") || message.contains("elsewhere"), "{message}");
     let message = complaint("qwen2", |copy| {
-        std::fs::remove_file(copy.join("model-00002-of-00002.safetensors")).expect("removed")
+        std::fs::remove_file(copy.join("model-00002-of-00002.safetensors")).expect("removed");
     });
     assert!(message.contains("model-00002-of-00002.safetensors"), "{message}");
     let message = complaint("qwen2", |copy| edit(copy, index, "\"weight_map\"", "\"weights\""));
@@ -222,25 +227,25 @@ fn missing_files_come_with_advice() {
 #[test]
 fn a_damaged_tokenizer_or_template_is_named() {
     let message = complaint("qwen3", |copy| {
-        std::fs::write(copy.join("tokenizer.json"), "{\"model\": 1}").expect("written")
+        std::fs::write(copy.join("tokenizer.json"), "{\"model\": 1}").expect("written");
     });
     assert!(message.contains("tokenizer.json"), "{message}");
     let message =
         complaint("qwen3", |copy| edit(copy, "tokenizer.json", "\"!\": 5", "\"!\": 4000000000"));
     assert!(message.contains("4000000000") && message.contains("150 tokens"), "{message}");
     let message = complaint("qwen3", |copy| {
-        std::fs::write(copy.join("chat_template.jinja"), "a\n{% if %}").expect("written")
+        std::fs::write(copy.join("chat_template.jinja"), "a\n{% if %}").expect("written");
     });
     assert!(message.contains("chat_template.jinja") && message.contains("line 2"), "{message}");
     let message = complaint("qwen3", |copy| {
-        std::fs::write(copy.join("chat_template.jinja"), [0xff, 0xfe]).expect("written")
+        std::fs::write(copy.join("chat_template.jinja"), [0xff, 0xfe]).expect("written");
     });
     assert!(message.contains("UTF-8"), "{message}");
 }
 
 /// Damages bytes in one of several ways. Numbers near zero and near the limits are the likeliest to hurt.
 fn damage(bytes: &mut Vec<u8>, reach: usize, stream: &mut Stream) {
-    for _ in 0..1 + stream.below(3).unwrap_or(0) {
+    for _ in 0..=stream.below(3).unwrap_or(0) {
         let at = stream.below(reach.min(bytes.len()) as u64).unwrap_or(0) as usize;
         match stream.below(6) {
             Some(0) => bytes[at] = stream.next_u64() as u8,

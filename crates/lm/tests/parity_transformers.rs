@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::Command;
 
 use common::fixture;
-use lens_lm::checkpoint::{Checkpoint, Dtype, SaveOptions, save};
+use lens_lm::checkpoint::{Checkpoint, Dtype, ModelTokens, SaveOptions, save};
 
 #[test]
 fn transformers_computes_the_same_with_what_we_save() {
@@ -25,7 +25,7 @@ fn transformers_computes_the_same_with_what_we_save() {
         // Sharded and single files, the files' own configuration and one written anew.
         let fresh = lens_lm::checkpoint::ModelFiles::new(
             checkpoint.files.config.clone(),
-            &Default::default(),
+            &ModelTokens::default(),
             checkpoint.files.companions.clone(),
         );
         let sharded = SaveOptions { dtype, shard_limit: 20_000 };

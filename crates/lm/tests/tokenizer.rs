@@ -6,7 +6,7 @@ use std::path::Path;
 
 use common::{copy_of, fixture};
 use lens_lm::chat::{ChatOptions, Message};
-use lens_lm::checkpoint::{Checkpoint, ModelFiles};
+use lens_lm::checkpoint::{Checkpoint, ModelFiles, ModelTokens};
 use lens_lm::tokenizer::{Tokenizer, chatml_companions, chatml_tokens, train_bpe};
 use proptest::prelude::*;
 
@@ -71,7 +71,7 @@ fn our_template_frames_turns_and_switches_thinking_off() {
     let companions = chatml_companions(json).expect("complete");
     let config = Checkpoint::open(&fixture("qwen3")).expect("valid").files.config;
     let config = lens_lm::config::ModelConfig { vocab_size: 304, ..config };
-    let files = ModelFiles::new(config, &Default::default(), companions);
+    let files = ModelFiles::new(config, &ModelTokens::default(), companions);
     let (tokenizer, template) =
         (files.tokenizer().expect("valid"), files.chat_template().expect("valid"));
     assert_eq!(files.stop_ids(&tokenizer).expect("known"), [0, 2]);

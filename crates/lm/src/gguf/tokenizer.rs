@@ -142,7 +142,7 @@ fn byte_level(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json, LmE
         "vocab": vocab(tokens),
         "merges": merges,
     });
-    tokenizer_json(metadata, tokens, normalizer, pre_tokenizer, bytes(true), model)
+    tokenizer_json(metadata, tokens, &normalizer, &pre_tokenizer, &bytes(true), &model)
 }
 
 /// SentencePiece's scheme: pieces with scores, spaces written as a low line, unknown letters as bytes. The merges follow
@@ -207,10 +207,10 @@ fn sentence_pieces(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json
     tokenizer_json(
         metadata,
         tokens,
-        json!({"type": "Sequence", "normalizers": normalizers}),
-        Json::Null,
-        json!({"type": "Sequence", "decoders": decoders}),
-        model,
+        &json!({"type": "Sequence", "normalizers": normalizers}),
+        &Json::Null,
+        &json!({"type": "Sequence", "decoders": decoders}),
+        &model,
     )
 }
 
@@ -221,10 +221,10 @@ fn vocab(tokens: &[Token<'_>]) -> Map<String, Json> {
 fn tokenizer_json(
     metadata: &Metadata<'_>,
     tokens: &[Token<'_>],
-    normalizer: Json,
-    pre_tokenizer: Json,
-    decoder: Json,
-    model: Json,
+    normalizer: &Json,
+    pre_tokenizer: &Json,
+    decoder: &Json,
+    model: &Json,
 ) -> Result<Json, LmError> {
     let mut seen = BTreeMap::new();
     for token in tokens {

@@ -50,15 +50,17 @@ impl Meta {
             }
             Self::Texts(values) => {
                 array(out, 8, values.len());
-                values.iter().for_each(|value| text(out, value));
+                for value in values {
+                    text(out, value);
+                }
             }
             Self::Floats(values) => {
                 array(out, 6, values.len());
-                values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
             }
             Self::Ints(values) => {
                 array(out, 5, values.len());
-                values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
             }
         }
     }
@@ -113,14 +115,14 @@ impl Gguf {
         for (name, shape, values) in &self.tensors {
             text(&mut out, name);
             out.extend((shape.len() as u32).to_le_bytes());
-            shape.iter().rev().for_each(|&size| out.extend((size as u64).to_le_bytes()));
+            out.extend(shape.iter().rev().flat_map(|&size| (size as u64).to_le_bytes()));
             out.extend(0_u32.to_le_bytes());
             out.extend(offset.to_le_bytes());
             offset += (values.len() as u64 * 4).next_multiple_of(32);
         }
         for (_, _, values) in &self.tensors {
             out.resize(out.len().next_multiple_of(32), 0);
-            values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+            out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
         out.resize(out.len().next_multiple_of(32), 0);
         out
