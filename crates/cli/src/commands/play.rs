@@ -154,13 +154,12 @@ impl Session {
         }
         let action = match (&self.view.actions, text.trim().parse::<usize>()) {
             (Actions::Commands(commands), Ok(number)) => {
-                match number.checked_sub(1).and_then(|index| commands.get(index)) {
-                    Some(command) => command.clone(),
-                    None => {
-                        writeln!(out, "There are actions 1 to {}.", commands.len())?;
-                        return Ok(());
-                    }
-                }
+                let chosen = number.checked_sub(1).and_then(|index| commands.get(index));
+                let Some(command) = chosen else {
+                    writeln!(out, "There are actions 1 to {}.", commands.len())?;
+                    return Ok(());
+                };
+                command.clone()
             }
             _ => text.to_owned(),
         };
