@@ -185,20 +185,6 @@ impl Goals {
             weight: source.weight,
         })
     }
-
-    /// A random goal, drawn as the original draws it: by weight, and one to the right of the usual choice, because its
-    /// list of running sums starts with a zero that its search does not discount.
-    pub fn draw(&self, random: &mut PythonRandom) -> Option<usize> {
-        let mut sum = 0.0;
-        let mut sums = vec![0.0];
-        for entry in &self.entries {
-            sum += self.sources[entry.source as usize].weight;
-            sums.push(sum);
-        }
-        let place = random.uniform(0.0, sum);
-        let right = sums.partition_point(|&sum| sum <= place);
-        Some(right.min(self.entries.len().checked_sub(1)?))
-    }
 }
 
 /// The product's options in the order of their names.

@@ -25,6 +25,9 @@ Without it a rule of thumb is used, which differs in about 2 of 100 rewards of w
 Without --data the built-in generated catalogue is used.
 ";
 
+/// The goals of the original's 1,000 products.
+const SMALL_GOALS: usize = 6910;
+
 /// Say where the products come from, and count what is there.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -63,7 +66,15 @@ impl Data {
             Err(other) => return Err(other),
         };
         writeln!(out, "products         {}", shop.catalogue().products.len())?;
-        writeln!(out, "synthetic goals  {}", shop.goals().len())?;
+        let goals = shop.goals().len();
+        let note = match (&self.products.data, shop.catalogue().products.len(), goals) {
+            (Some(_), 1000, SMALL_GOALS) => {
+                ", as many as the original loads from its 1,000 products"
+            }
+            (Some(_), 1000, _) => ", but the original loads 6910 from its 1,000 products",
+            _ => "",
+        };
+        writeln!(out, "synthetic goals  {goals}{note}")?;
         writeln!(out, "human goals      {human}")?;
         writeln!(out, "search terms     {}", shop.index().term_count())?;
         writeln!(out, "titles in the noun table  {}", shop.nouns().titles())?;

@@ -77,13 +77,8 @@ pub fn shop(seed: u64, settings: ShopSettings) -> Result<Shop, EnvError> {
 
 /// Writes generated products as upstream files into a folder: `items_shuffle.json`, `items_ins_v2.json`,
 /// `items_human_ins.json` and `nouns.jsonl`.
-pub fn write(folder: &Path, seed: u64, count: usize) -> Result<(), EnvError> {
-    let failed = |source| EnvError::Read { path: folder.to_owned(), source };
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    write_files(folder, seed, count).map_err(failed)
-}
-
-fn write_files(folder: &Path, seed: u64, count: usize) -> std::io::Result<()> {
+pub fn write(folder: &Path, seed: u64, count: usize) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
     let open =
         |name: &str| Ok::<_, std::io::Error>(BufWriter::new(File::create(folder.join(name))?));
     let mut items = open("items_shuffle.json")?;

@@ -125,7 +125,7 @@ impl Replayer {
             (kind.compare)(self, &line, &mut checker).ok_or_else(|| {
                 malformed(
                     at + 1,
-                    format!("not a recording of {} of this catalogue: a value is missing or of the wrong type", kind.name),
+                    format!("not a recording of {} of this catalogue: a value is missing or of the wrong type, or the catalogue lacks what it is about", kind.name),
                 )
             })?;
         }
