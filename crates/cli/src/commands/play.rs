@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lens_env::{Actions, Benchmark, Environment, PastStep, Snapshot, Status, Task, View, Window};
 
-use super::alfworld;
+use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
 /// Which benchmark to play. One variant a benchmark.
@@ -13,12 +13,18 @@ use crate::failure::Failure;
 pub(crate) enum Play {
     /// Household tasks in text: fetch, clean, heat, cool, put away.
     Alfworld(alfworld::Play),
+    /// Primary-school science in text: boil, grow, measure, connect, find.
+    Scienceworld(scienceworld::Play),
+    /// Shopping: find, configure and buy what an instruction asks for.
+    Webshop(webshop::Play),
 }
 
 impl Play {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Alfworld(play) => play.run(out),
+            Self::Scienceworld(play) => play.run(out),
+            Self::Webshop(play) => play.run(out),
         }
     }
 }
