@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use lens_env::alfworld::generator::{Recipe, Split};
-use lens_env::alfworld::{Alfworld, Options, archive, file, parser};
+use lens_env::alfworld::{Alfworld, Episode, Game, Options, Wording, archive, file, parser};
 use lens_opd::random::{Purpose, StreamKey};
 use tempfile::TempDir;
 
@@ -58,6 +59,7 @@ fn a_damaged_problem_is_refused_with_its_line() {
 #[test]
 fn no_damage_makes_the_parser_panic() {
     let good = problem_text().into_bytes();
+    let mut accepted = 0;
     for number in 0..400 {
         let mut stream = StreamKey::new(2, 0, number, Purpose::Data, 0).open();
         let mut bytes = good.clone();
@@ -79,11 +81,20 @@ fn no_damage_makes_the_parser_panic() {
         let text = String::from_utf8_lossy(&bytes);
         if let Ok(problem) = parser::parse(&text) {
             assert_eq!(parser::parse(&problem.text()).as_ref(), Ok(&problem), "case {number}");
+            let game = Game::new(&problem, Wording::Second, String::new(), Vec::new());
+            let mut episode = Episode::new(Arc::new(game));
+            for turn in 0..6 {
+                let commands = episode.commands();
+                episode.step(&commands[turn * 7 % commands.len()]);
+                assert_ne!(episode.observation(), "Nothing happens.", "case {number}");
+            }
+            accepted += 1;
         }
         let json = serde_json::to_vec(&text).expect("a string");
         assert!(file::load("damaged", &json).is_err());
         assert!(file::load("damaged", &bytes).is_err());
     }
+    assert!((5..200).contains(&accepted), "{accepted} of 400 damaged texts were accepted");
 }
 
 #[test]
