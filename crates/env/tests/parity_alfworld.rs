@@ -61,13 +61,14 @@ fn recordings_of_the_real_engine_replay_without_a_difference() {
 fn recordings_in_the_older_wording_replay_without_a_difference() {
     let Some(shared) = shared() else { return };
     let path = shared.join("data/alfworld/games_2.1.1_sample.tar.zst");
-    // The task lists beside the archive name far more games than the sample has.
-    let lists = tempfile::tempdir().expect("a temporary folder");
-    std::fs::write(lists.path().join("test.jsonl"), "").expect("an empty list");
-    let options = Options { lists: Some(lists.path().to_owned()), ..Options::default() };
-    let alfworld = Alfworld::open(&path, &options).expect("the games load");
+    let alfworld = Alfworld::open(&path, &Options::default()).expect("the games load");
     let golden = shared.join("golden/alfworld/variant_2.1.1.jsonl.zst");
     replays_without_a_difference(&alfworld, &golden, 6);
+    // The task lists beside the archive name far more games than the sample has; asked for, they do not fit.
+    let lists = Some(shared.join("data/alfworld/tcod"));
+    let error =
+        Alfworld::open(&path, &Options { lists, ..Options::default() }).expect_err("no fit");
+    assert!(error.to_string().contains("6 of its 134 games are there"), "{error}");
 }
 
 #[test]
@@ -123,6 +124,22 @@ fn splits_and_lists_have_the_published_sizes() {
     assert_eq!(TaskKind::ALL.map(|kind| count("train", kind)), [790, 308, 650, 459, 533, 813]);
     assert_eq!(TaskKind::ALL.map(|kind| count("valid_seen", kind)), [35, 13, 27, 16, 25, 24]);
     assert_eq!(TaskKind::ALL.map(|kind| count("valid_unseen", kind)), [24, 18, 31, 23, 21, 17]);
+}
+
+#[test]
+fn only_the_splits_asked_for_are_loaded() {
+    let Some(shared) = shared() else { return };
+    let path = shared.join("data/alfworld/games_tw-pddl.tar.zst");
+    let options = Options {
+        splits: vec!["hard".into()],
+        lists: Some(shared.join("data/alfworld/tcod")),
+        turn_limit: None,
+    };
+    let alfworld = Alfworld::open(&path, &options).expect("the games load");
+    let sizes: Vec<(String, usize)> =
+        alfworld.splits().into_iter().map(|split| (split.name, split.tasks)).collect();
+    assert_eq!(sizes, [("hard".to_owned(), 121)]);
+    assert!(alfworld.tasks("train").is_err());
 }
 
 #[test]

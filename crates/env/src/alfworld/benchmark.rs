@@ -29,7 +29,8 @@ const BATCH: usize = 128;
 pub struct Options {
     /// The splits to load; all of them when empty.
     pub splits: Vec<String>,
-    /// The folder with TCOD's task lists. Without it a folder named `tcod` beside or inside the data is used if it exists.
+    /// The folder with TCOD's task lists. Without it a folder named `tcod` beside or inside the data is used if there is
+    /// one.
     pub lists: Option<PathBuf>,
     /// End episodes after this many turns. `None` leaves the counting to whoever plays.
     pub turn_limit: Option<usize>,
@@ -97,63 +98,17 @@ impl Alfworld {
         let chosen = |split: &str| {
             options.splits.is_empty() || options.splits.iter().any(|name| name == split)
         };
-        let mut left_out = LeftOut::default();
         let wanted = |id: &str| {
             chosen(id.split('/').next().unwrap_or_default())
                 || (chosen("hard") && listed_hard.contains(id))
         };
-        let mut loaded: Vec<(Task, Arc<Game>, String)> = Vec::new();
-        let mut batch: Vec<RawGame> = Vec::with_capacity(BATCH);
-        let mut parse = |batch: &mut Vec<RawGame>, left_out: &mut LeftOut| {
-            let games: Vec<_> =
-                batch.par_iter().map(|raw| file::load(&raw.path, &raw.bytes)).collect();
-            for (raw, game) in batch.drain(..).zip(games) {
-                match game? {
-                    Some(game) => {
-                        let task = Task { id: raw.id, kind: game.goal().kind.name().to_owned() };
-                        loaded.push((task, Arc::new(game), raw.path));
-                    }
-                    None => left_out.unsolvable += 1,
-                }
-            }
-            Ok::<(), EnvError>(())
-        };
-        archive::for_each(path, &wanted, &mut |raw| {
-            if raw.id.contains("movable") || raw.id.contains("Sliced") {
-                left_out.by_kind += 1;
-            } else {
-                batch.push(raw);
-            }
-            if batch.len() == BATCH {
-                parse(&mut batch, &mut left_out)?;
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        parse(&mut batch, &mut left_out)?;
-        if loaded.is_empty() {
-            return Err(EnvError::Missing {
-                what: format!("a game.tw-pddl file in {}", path.display()),
-                hint: "\"lens data alfworld\" says where to get the official data and what the folder should look like"
-                    .to_owned(),
-            });
-        }
-        loaded.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        if let Some(pair) = loaded.windows(2).find(|pair| pair[0].0.id == pair[1].0.id) {
-            return Err(EnvError::Malformed {
-                path: pair[1].2.clone(),
-                line: None,
-                message: format!("the same game is also at {}; give one release only", pair[0].2),
-            });
-        }
-        let entries: Vec<Entry> = loaded
-            .into_iter()
-            .map(|(task, game, _)| Entry { task, source: Source::Ready(game) })
-            .collect();
+        let (entries, left_out) = load(path, &wanted)?;
         let mut alfworld = Self::from_entries(entries);
         alfworld.left_out = left_out;
         alfworld.turn_limit = options.turn_limit;
-        if let Some(lists) = lists {
-            alfworld.use_lists(lists)?;
+        if let Some(mut lists) = lists {
+            lists.splits.retain(|(name, _)| chosen(name));
+            alfworld.use_lists(lists, options.lists.is_some())?;
         }
         if !options.splits.is_empty() {
             alfworld.splits.retain(|(name, _)| chosen(name));
@@ -228,8 +183,9 @@ impl Alfworld {
         self.splits.sort_by(|(a, _), (b, _)| rank(a).cmp(&rank(b)).then_with(|| a.cmp(b)));
     }
 
-    /// Takes order, the Hard split and reference actions from TCOD's lists.
-    fn use_lists(&mut self, lists: Lists) -> Result<(), EnvError> {
+    /// Takes order, the Hard split and reference actions from TCOD's lists. Lists that were asked for must fit the data;
+    /// lists that merely lay beside it are used where they do.
+    fn use_lists(&mut self, lists: Lists, asked_for: bool) -> Result<(), EnvError> {
         for (split, ids) in lists.splits {
             let members: Vec<usize> =
                 ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect();
@@ -237,6 +193,9 @@ impl Alfworld {
                 continue;
             }
             if let Some(missing) = ids.iter().find(|id| !self.by_id.contains_key(*id)) {
+                if !asked_for {
+                    continue;
+                }
                 return Err(EnvError::Missing {
                     what: format!("game {missing}, which the task list of {split} names,"),
                     hint: format!(
@@ -348,6 +307,55 @@ impl Benchmark for Alfworld {
     fn expert(&self) -> Option<Box<dyn Expert>> {
         Some(Box::new(Explorer))
     }
+}
+
+/// Reads and checks the games at `path` whose ids are wanted, sorted by id.
+fn load(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(Vec<Entry>, LeftOut), EnvError> {
+    let mut left_out = LeftOut::default();
+    let mut loaded: Vec<(Task, Arc<Game>, String)> = Vec::new();
+    let mut batch: Vec<RawGame> = Vec::with_capacity(BATCH);
+    let mut parse = |batch: &mut Vec<RawGame>, left_out: &mut LeftOut| {
+        let games: Vec<_> = batch.par_iter().map(|raw| file::load(&raw.path, &raw.bytes)).collect();
+        for (raw, game) in batch.drain(..).zip(games) {
+            match game? {
+                Some(game) => {
+                    let task = Task { id: raw.id, kind: game.goal().kind.name().to_owned() };
+                    loaded.push((task, Arc::new(game), raw.path));
+                }
+                None => left_out.unsolvable += 1,
+            }
+        }
+        Ok::<(), EnvError>(())
+    };
+    archive::for_each(path, wanted, &mut |raw| {
+        if raw.id.contains("movable") || raw.id.contains("Sliced") {
+            left_out.by_kind += 1;
+        } else {
+            batch.push(raw);
+        }
+        if batch.len() == BATCH {
+            parse(&mut batch, &mut left_out)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    parse(&mut batch, &mut left_out)?;
+    if loaded.is_empty() {
+        return Err(EnvError::Missing {
+            what: format!("a game.tw-pddl file in {}", path.display()),
+            hint: "\"lens data alfworld\" says where to get the official data and what the folder should look like"
+                .to_owned(),
+        });
+    }
+    loaded.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    if let Some(pair) = loaded.windows(2).find(|pair| pair[0].0.id == pair[1].0.id) {
+        return Err(EnvError::Malformed {
+            path: pair[1].2.clone(),
+            line: None,
+            message: format!("the same game is also at {}; give one release only", pair[0].2),
+        });
+    }
+    let entry = |(task, game, _)| Entry { task, source: Source::Ready(game) };
+    Ok((loaded.into_iter().map(entry).collect(), left_out))
 }
 
 /// TCOD's lists use the newer wording.
