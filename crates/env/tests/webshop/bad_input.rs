@@ -120,7 +120,8 @@ fn odd_but_sound_products_are_taken_as_the_original_takes_them() {
     for skipped in ["nan", "LONGER-THAN-TEN"] {
         assert!(shop(&product("asin", &skipped.into())).catalogue().products.is_empty());
     }
-    let twice = plain.replace("}]", "},") + plain.replace("\"Lamp\"", "\"Other\"").trim_start_matches('[');
+    let twice =
+        plain.replace("}]", "},") + plain.replace("\"Lamp\"", "\"Other\"").trim_start_matches('[');
     let loaded = shop(&twice);
     assert_eq!(loaded.catalogue().products.len(), 1, "the first of two equal numbers stays");
     assert_eq!(&*loaded.catalogue().products[0].title, "Lamp");
@@ -129,7 +130,8 @@ fn odd_but_sound_products_are_taken_as_the_original_takes_them() {
         &serde_json::json!({"Color": [{"value": " Red/Blue "}], "size": [{"value": "8"}], "COLOR": [{"value": "x"}]}),
     );
     let loaded = shop(&cased);
-    let names: Vec<&str> = loaded.catalogue().products[0].options.iter().map(|o| &*o.name).collect();
+    let names: Vec<&str> =
+        loaded.catalogue().products[0].options.iter().map(|o| &*o.name).collect();
     assert_eq!(names, ["color", "size"]);
     assert_eq!(&*loaded.catalogue().products[0].options[0].values[0], "x");
     let one = product("small_description", &"only one".into());
