@@ -131,10 +131,10 @@ impl Bench {
             for course in courses {
                 let task = course.kind.task(course.variation);
                 let steps = course.actions.len();
-                let taken = self.time(benchmark, || environment.reset(&task).map(drop))?;
+                let taken = Self::time(benchmark, || environment.reset(&task).map(drop))?;
                 note(&mut reset, taken, 1, timed);
                 let mut middle = None;
-                let taken = self.time(benchmark, || {
+                let taken = Self::time(benchmark, || {
                     for (turn, action) in course.actions.iter().enumerate() {
                         if turn == self.prefix {
                             middle = Some(environment.snapshot()?);
@@ -203,7 +203,7 @@ impl Bench {
         replay: Replay,
     ) -> Result<(f64, f64), Failure> {
         let mut other = benchmark.scienceworld_environment();
-        self.time(benchmark, || other.restore_by(snapshot, replay).map(drop))
+        Self::time(benchmark, || other.restore_by(snapshot, replay).map(drop))
     }
 
     /// Many environments at once; and what one of them takes in memory.
@@ -223,7 +223,7 @@ impl Bench {
         let steps: usize = chosen.iter().map(|course| course.actions.len()).sum();
         let mut environments: Vec<ScienceWorldEnvironment> =
             chosen.iter().map(|_| benchmark.scienceworld_environment()).collect();
-        let taken = self.time(benchmark, || {
+        let taken = Self::time(benchmark, || {
             let results: Vec<_> = std::thread::scope(|scope| {
                 let threads: Vec<_> = environments
                     .iter_mut()
@@ -272,7 +272,6 @@ impl Bench {
 
     /// Clock and processor seconds of some work: this process and the machines.
     fn time(
-        &self,
         benchmark: &ScienceWorld,
         work: impl FnOnce() -> Result<(), lens_env::EnvError>,
     ) -> Result<(f64, f64), Failure> {
