@@ -146,7 +146,7 @@ impl Bench {
                 note(&mut step, taken, steps, timed);
                 if let Some(middle) = middle {
                     for (replay, cost) in [(Replay::Fast, &mut fast), (Replay::Exact, &mut exact)] {
-                        let taken = self.restore(benchmark, &middle, replay)?;
+                        let taken = Self::restore(benchmark, &middle, replay)?;
                         note(cost, taken, 1, timed);
                     }
                 }
@@ -197,7 +197,6 @@ impl Bench {
     }
 
     fn restore(
-        &self,
         benchmark: &Arc<ScienceWorld>,
         snapshot: &Snapshot,
         replay: Replay,
