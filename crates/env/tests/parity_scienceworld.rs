@@ -2,6 +2,7 @@
 //!
 //! Needs the recordings, Java and the simulator. By default a sample of the episodes of every task is replayed;
 //! `LENS_SCIENCEWORLD_FULL=1` replays all of them, as `lens env replay scienceworld` does.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a skipped test says so")]
 
 mod scienceworld;
 
@@ -12,16 +13,6 @@ use lens_env::scienceworld::catalogue::{TASK_TYPES, TaskType};
 use lens_env::scienceworld::golden::{self, Call, Episode, Recording};
 use lens_env::scienceworld::{Replay, ScienceWorld};
 use lens_env::{Actions, Environment, Status};
-
-/// Tasks whose solver takes seconds to minutes.
-const SLOW_SOLVERS: [&str; 6] = [
-    "test-conductivity",
-    "grow-plant",
-    "grow-fruit",
-    "inclined-plane",
-    "mendelian",
-    "measure-melting",
-];
 
 /// The recordings, or nothing where they or the simulator are missing and not required.
 fn recordings() -> Option<Vec<Recording>> {
@@ -160,34 +151,4 @@ fn environments_show_what_was_recorded_and_restore_it() {
     });
     assert_eq!(benchmark.replay_report().fast_replays_refused, 0);
     assert_eq!(benchmark.incidents().failures(), 0);
-}
-
-#[test]
-fn the_solver_finds_the_recorded_solutions() {
-    let Some(recordings) = recordings() else { return };
-    let benchmark = scienceworld::open(|options| {
-        options.cache = Some(
-            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gold-{}", std::process::id())),
-        );
-    });
-    let mut solved = 0;
-    for recording in &recordings {
-        let slow = SLOW_SOLVERS.iter().any(|name| recording.meta.task.contains(name));
-        if slow && !is_full() {
-            continue;
-        }
-        let recorded = recording
-            .episodes
-            .iter()
-            .find(|episode| episode.simplification == "easy" && episode.gold.is_some());
-        let recorded = recorded.expect("every task has a recorded solution");
-        let kind = TaskType::find(&recorded.task).expect("a recorded task is in the catalogue");
-        let path = benchmark.gold_path(&kind.task(recorded.variation)).unwrap();
-        assert_eq!(Some(&path.actions), recorded.gold.as_ref(), "{}", recorded.id);
-        if let Some(solution) = &path.solution {
-            assert_eq!(solution[..], path.actions[..solution.len()], "{}", recorded.id);
-            solved += 1;
-        }
-    }
-    assert!(solved >= 15, "only {solved} solutions complete their task by the rules");
 }

@@ -78,7 +78,7 @@ fn the_catalogue_is_the_simulators() {
             for kind in &TASK_TYPES {
                 assert_eq!(simulator.variations(kind.name)?, kind.variations, "{}", kind.name);
                 assert_eq!(simulator.load(kind.name, 0, "easy")?, None, "{}", kind.name);
-                let folds = kind.folds().map(|fold| fold.collect::<Vec<i32>>());
+                let folds = kind.folds().map(std::iter::Iterator::collect::<Vec<i32>>);
                 assert_eq!(simulator.folds()?, folds, "{}", kind.name);
             }
             assert_eq!(simulator.variations("bake")?, -1);

@@ -171,11 +171,11 @@ fn same_bytes(left: &Config, right: &Config) {
         };
         assert_eq!(names(&left), names(&right));
         for ((name, left), (_, right)) in left.iter().zip(&right) {
-            assert_eq!(left == right, true, "{inside}/{} differs", name.display());
+            assert!(left == right, "{inside}/{} differs", name.display());
         }
     }
     let metrics = |config: &Config| std::fs::read(place(config, "metrics.jsonl")).expect("metrics");
-    assert_eq!(metrics(left) == metrics(right), true, "metrics.jsonl differs");
+    assert!(metrics(left) == metrics(right), "metrics.jsonl differs");
 }
 
 #[test]

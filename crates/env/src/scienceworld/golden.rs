@@ -284,7 +284,7 @@ impl Step {
         for call in calls {
             match call {
                 Call::Step => {
-                    comparison.check("observation", &self.obs, &simulator.step(&self.action)?)
+                    comparison.check("observation", &self.obs, &simulator.step(&self.action)?);
                 }
                 Call::GetScore => {
                     let standing = simulator.standing()?;
@@ -296,7 +296,7 @@ impl Step {
                 // Asked together with the score, in the recorded order.
                 Call::GetCompleted | Call::GetNumMoves => {}
                 Call::FreeActionLook => {
-                    comparison.check("look", &self.look, &Some(simulator.look()?))
+                    comparison.check("look", &self.look, &Some(simulator.look()?));
                 }
                 Call::FreeActionInventory => {
                     comparison.check("inventory", &self.inv, &Some(simulator.inventory()?));

@@ -40,8 +40,8 @@ impl Default for PoolLimits {
             heap_mib: 256,
             resident_mib: 1024,
             loads: 5000,
-            start: Duration::from_secs(120),
-            call: Duration::from_secs(60),
+            start: Duration::from_mins(2),
+            call: Duration::from_mins(1),
         }
     }
 }

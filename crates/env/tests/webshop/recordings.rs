@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use lens_env::webshop::GoalKind;
-use lens_env::webshop::replay::{Replayer, Report};
+use lens_env::webshop::replay::Replayer;
 
 use crate::{beside, built_in, shop};
 
@@ -17,26 +17,16 @@ fn replayer() -> &'static Replayer {
 
 #[test]
 fn every_recorded_answer_is_ours_too() {
-    for (file, kind, compared) in [
-        ("actions", "actions", 22),
-        ("analyzer", "analyzer", 88),
-        ("colours", "colours", 370),
-        ("goals_human", "goals", 272),
-        ("goals_synthetic", "goals", 693),
-        ("likeness", "likeness", 504),
-        ("pages_attrs", "pages", 0),
-        ("pages_text", "pages", 0),
-        ("pages_text_rich", "pages", 0),
-        ("prices", "prices", 100),
-        ("random", "random numbers", 0),
-        ("rewards", "rewards", 2360),
-        ("searches", "searches", 80),
-    ] {
-        let path = beside("recordings").join(format!("{file}.jsonl"));
-        let report = replayer().compare(&path).expect("the recording can be read");
-        let expected = Report { kind, compared, mismatches: 0, described: Vec::new() };
-        assert_eq!(report, expected, "{file}");
+    let mut compared = 0;
+    for entry in std::fs::read_dir(beside("recordings")).expect("the recordings are there") {
+        let path = entry.expect("they can be listed").path();
+        if path.extension().is_some_and(|ending| ending == "jsonl") {
+            let report = replayer().compare(&path).expect("the recording can be read");
+            assert_eq!(report.mismatches, 0, "{}: {:?}", path.display(), report.described);
+            compared += report.compared;
+        }
     }
+    assert!(compared > 1000, "only {compared} answers were compared");
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn max_over(values: &[f32]) -> f32 {
 dispatched! {
     /// `sum of a * b`.
     fn dot(a: &[f32], b: &[f32]) -> f32 {
-        sum_over(a, b, |x, y, sum| x.mul_add(y, sum))
+        sum_over(a, b, f32::mul_add)
     }
 
     /// `out += x`.
@@ -124,7 +124,7 @@ dispatched! {
 
     /// RMS norm of one row; returns the reciprocal root mean square for the backward pass.
     fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) -> f32 {
-        let mean = sum_over(x, x, |a, b, sum| a.mul_add(b, sum)) / x.len() as f32;
+        let mean = sum_over(x, x, f32::mul_add) / x.len() as f32;
         let scale = 1.0 / (mean + eps).sqrt();
         for ((o, &v), &w) in out.iter_mut().zip(x).zip(weight) {
             *o = v * scale * w;

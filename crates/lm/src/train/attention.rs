@@ -368,12 +368,12 @@ struct JobGrads<'a> {
 }
 
 /// Splits a queries (or tokens) x width matrix into one part per row and key head, rows first.
-fn split<'a>(
-    data: &'a mut [f32],
+fn split(
+    data: &mut [f32],
     width: usize,
     row_lengths: impl Iterator<Item = usize>,
     band: usize,
-) -> Vec<MatMut<'a>> {
+) -> Vec<MatMut<'_>> {
     let rows = data.len() / width;
     let mut rest = MatMut::new(data, rows, width);
     let mut parts = Vec::new();

@@ -279,38 +279,34 @@ impl<'a> Block<'a> {
                 let [max, sum, reference_max, reference_sum, cross] = split_stats(stats, count);
                 max.fill(f32::NEG_INFINITY);
                 sum.fill(0.0);
-                match (reference, reference_head) {
-                    (Some(reference), Some(head)) => {
-                        let rows = head.weight.len() / head.hidden;
-                        let reference_weight = MatRef::new(head.weight, rows, head.hidden);
-                        let logits = &mut MatMut::new(reference, length, count);
-                        multiply(logits, reference_weight.rows(tokens), reference_columns, false);
-                        reference_max.fill(f32::NEG_INFINITY);
-                        reference_sum.fill(0.0);
-                        cross.fill(0.0);
-                        math::column_max(max, student);
-                        math::column_max(reference_max, reference);
-                        let mut columns =
-                            KlColumns { max, sum, reference_max, reference_sum, cross };
-                        if mode == Mode::Reverse {
-                            math::reverse_kl_numerators(student, reference, &mut columns);
-                        } else {
-                            math::forward_kl_numerators(student, reference, &mut columns);
-                        }
+                if let (Some(reference), Some(head)) = (reference, reference_head) {
+                    let rows = head.weight.len() / head.hidden;
+                    let reference_weight = MatRef::new(head.weight, rows, head.hidden);
+                    let logits = &mut MatMut::new(reference, length, count);
+                    multiply(logits, reference_weight.rows(tokens), reference_columns, false);
+                    reference_max.fill(f32::NEG_INFINITY);
+                    reference_sum.fill(0.0);
+                    cross.fill(0.0);
+                    math::column_max(max, student);
+                    math::column_max(reference_max, reference);
+                    let mut columns = KlColumns { max, sum, reference_max, reference_sum, cross };
+                    if mode == Mode::Reverse {
+                        math::reverse_kl_numerators(student, reference, &mut columns);
+                    } else {
+                        math::forward_kl_numerators(student, reference, &mut columns);
                     }
-                    _ => {
-                        let asked = &asked_tokens[starts[chunk]..ends[chunk]];
-                        for (&(token, position, _), logit) in asked.iter().zip(run) {
-                            let at = (token as usize - tokens.start) * count + position as usize;
-                            *logit = std::mem::replace(&mut student[at], f32::NEG_INFINITY);
-                        }
-                        math::column_max(max, student);
-                        // A column of which every token was asked for has no maximum of its own.
-                        for max in max.iter_mut().filter(|max| **max == f32::NEG_INFINITY) {
-                            *max = 0.0;
-                        }
-                        math::numerators(student, max, sum);
+                } else {
+                    let asked = &asked_tokens[starts[chunk]..ends[chunk]];
+                    for (&(token, position, _), logit) in asked.iter().zip(run) {
+                        let at = (token as usize - tokens.start) * count + position as usize;
+                        *logit = std::mem::replace(&mut student[at], f32::NEG_INFINITY);
                     }
+                    math::column_max(max, student);
+                    // A column of which every token was asked for has no maximum of its own.
+                    for max in max.iter_mut().filter(|max| **max == f32::NEG_INFINITY) {
+                        *max = 0.0;
+                    }
+                    math::numerators(student, max, sum);
                 }
             },
         );

@@ -105,7 +105,7 @@ impl Connection {
         class: &str,
         elements: &[Argument<'_>],
     ) -> Result<Handle, GatewayError> {
-        self.request = "a\nc\n".to_owned();
+        "a\nc\n".clone_into(&mut self.request);
         let length = Argument::Int(elements.len() as i32);
         let value = self.finish(class, &[Argument::Text(class), length])?;
         let array = object(class, value)?;
