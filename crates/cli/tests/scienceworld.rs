@@ -62,7 +62,7 @@ fn available() -> bool {
             let required =
                 std::env::var_os("LENS_REQUIRE_SCIENCEWORLD").is_some_and(|value| value == "1");
             assert!(!required, "LENS_REQUIRE_SCIENCEWORLD=1, but {error}");
-            eprintln!("skipped: {error}");
+            let _ = writeln!(std::io::stderr(), "skipped: {error}");
             false
         }
     }
@@ -112,9 +112,9 @@ impl Game {
 
 fn children(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-    let lists = threads.flatten().map(|thread| {
-        std::fs::read_to_string(thread.path().join("children")).unwrap_or_default()
-    });
+    let lists = threads
+        .flatten()
+        .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
     let parse = |list: String| -> Vec<u32> {
         list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     };

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::Deserialize;
 
 use super::gateway::GatewayError;
-use super::host::World;
 use super::pool::Pool;
 use super::scoring;
 use super::simulator::{Simulator, Standing};
+use super::world::World;
 use crate::environment::Status;
 use crate::error::EnvError;
 
@@ -284,7 +284,7 @@ impl Step {
         for call in calls {
             match call {
                 Call::Step => {
-                    comparison.check("observation", &self.obs, &simulator.step(&self.action)?)
+                    comparison.check("observation", &self.obs, &simulator.step(&self.action)?);
                 }
                 Call::GetScore => {
                     let standing = simulator.standing()?;
@@ -296,7 +296,7 @@ impl Step {
                 // Asked together with the score, in the recorded order.
                 Call::GetCompleted | Call::GetNumMoves => {}
                 Call::FreeActionLook => {
-                    comparison.check("look", &self.look, &Some(simulator.look()?))
+                    comparison.check("look", &self.look, &Some(simulator.look()?));
                 }
                 Call::FreeActionInventory => {
                     comparison.check("inventory", &self.inv, &Some(simulator.inventory()?));

@@ -99,9 +99,10 @@ impl Jvm {
             .trim()
             .parse()
             .map_err(|_| jvm.stillborn(&format!("it printed {port:?} instead of a port")))?;
-        let token = match package.authenticates() {
-            true => Some(next_line().map_err(|_| jvm.stillborn("it printed no token"))?),
-            false => None,
+        let token = if package.authenticates() {
+            Some(next_line().map_err(|_| jvm.stillborn("it printed no token"))?)
+        } else {
+            None
         };
         jvm.address.set_port(port);
         jvm.token = token.map(|token| token.trim().to_owned());

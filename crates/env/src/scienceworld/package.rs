@@ -116,7 +116,7 @@ fn in_folder(folder: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
             return Ok(jar);
         }
     }
-    let wheels = files(folder, |name| name.starts_with("scienceworld-") && name.ends_with(".whl"))?;
+    let wheels = files(folder, |name| is_named(name, "scienceworld-", "whl"))?;
     let wanted = format!("scienceworld-{VERSION}-");
     let wheel =
         wheels.iter().find(|wheel| file_name(wheel).starts_with(&wanted)).or(wheels.first());
@@ -221,11 +221,11 @@ fn find_gateway(
             .map(|(_, path)| path)
     };
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
-        let jars = files(folder, |name| name.starts_with("py4j") && name.ends_with(".jar"))?;
+        let jars = files(folder, |name| is_named(name, "py4j", "jar"))?;
         if let Some(jar) = newest(jars) {
             return Ok(Some(jar));
         }
-        let wheels = files(folder, |name| name.starts_with("py4j-") && name.ends_with(".whl"))?;
+        let wheels = files(folder, |name| is_named(name, "py4j-", "whl"))?;
         if let Some(wheel) = newest(wheels) {
             return unpack_gateway(&wheel, cache).map(Some);
         }
@@ -289,6 +289,10 @@ fn files(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Env
     }
     found.sort();
     Ok(found)
+}
+
+fn is_named(name: &str, start: &str, extension: &str) -> bool {
+    name.starts_with(start) && Path::new(name).extension().is_some_and(|found| found == extension)
 }
 
 fn file_name(path: &Path) -> String {
