@@ -39,7 +39,7 @@ pub struct Package {
 
 impl Package {
     /// Finds the package: at `path` if given, else where [`VARIABLE`] points, else in the usual places of installed
-    /// Python packages. A wheel is unpacked into `cache`.
+    /// Python packages, else where a wheel was unpacked before. A wheel is unpacked into `cache`.
     pub fn find(path: Option<&Path>, cache: &Path) -> Result<Self, EnvError> {
         if let Some(path) = path {
             return Self::at(path, cache);
@@ -51,6 +51,10 @@ impl Package {
             if folder.join("scienceworld").join(JAR).is_file() {
                 return Self::at(&folder, cache);
             }
+        }
+        let unpacked = unpacked(cache);
+        if unpacked.join(JAR).is_file() {
+            return Self::at(&unpacked, cache);
         }
         Err(EnvError::Missing {
             what: "the ScienceWorld simulator".to_owned(),
@@ -169,9 +173,14 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Where wheels are unpacked to.
+fn unpacked(cache: &Path) -> PathBuf {
+    cache.join(format!("package-{VERSION}"))
+}
+
 /// Unpacks the two files of a simulator's wheel that matter.
 fn unpack_simulator(wheel: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
-    let folder = cache.join(format!("package-{VERSION}"));
+    let folder = unpacked(cache);
     let jar = folder.join(JAR);
     if !(jar.is_file() && verify(&jar).is_ok()) {
         unpack(wheel, &format!("scienceworld/{JAR}"), &jar)?;
@@ -236,7 +245,7 @@ fn find_gateway(
 fn unpack_gateway(wheel: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
     let name = file_name(wheel);
     let version = name.split('-').nth(1).unwrap_or_default();
-    let jar = cache.join(format!("package-{VERSION}")).join(format!("py4j{version}.jar"));
+    let jar = unpacked(cache).join(format!("py4j{version}.jar"));
     if !jar.is_file() {
         let member = format!("py4j-{version}.data/data/share/py4j/py4j{version}.jar");
         unpack(wheel, &member, &jar)?;
