@@ -6,6 +6,8 @@ pub mod checkpoint;
 pub mod config;
 pub mod error;
 pub mod generate;
+pub mod gguf;
+pub mod init;
 #[allow(unsafe_code)]
 pub mod kernels;
 pub mod model;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{alfworld, scienceworld};
+use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
 /// Which benchmark's data.
@@ -12,6 +12,8 @@ pub(crate) enum Data {
     Alfworld(alfworld::Data),
     /// ScienceWorld's simulator and its solutions.
     Scienceworld(scienceworld::Data),
+    /// WebShop's products.
+    Webshop(webshop::Data),
 }
 
 impl Data {
@@ -19,6 +21,7 @@ impl Data {
         match self {
             Self::Alfworld(data) => data.run(out),
             Self::Scienceworld(data) => data.run(out),
+            Self::Webshop(data) => data.run(out),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{alfworld, scienceworld};
+use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
 /// What to do with an environment.
@@ -26,6 +26,8 @@ pub(crate) enum Replay {
     Alfworld(alfworld::Replay),
     /// Recordings of ScienceWorld's own Python package.
     Scienceworld(scienceworld::Replay),
+    /// Recordings of the original shop: pages, searches, goals, rewards.
+    Webshop(webshop::Replay),
 }
 
 /// Whose expert. One variant a benchmark.
@@ -33,6 +35,8 @@ pub(crate) enum Replay {
 pub(crate) enum Expert {
     /// The explorer that sees what an agent's prompt shows.
     Alfworld(alfworld::Expert),
+    /// The shopper that sees what an agent's prompt shows.
+    Webshop(webshop::Expert),
 }
 
 /// Which environment to time. One variant a benchmark.
@@ -42,6 +46,8 @@ pub(crate) enum Bench {
     Alfworld(alfworld::Bench),
     /// The real simulator driven by us, against its own Python package.
     Scienceworld(scienceworld::Bench),
+    /// The native shop.
+    Webshop(webshop::Bench),
 }
 
 impl EnvCommand {
@@ -49,9 +55,12 @@ impl EnvCommand {
         match self {
             Self::Replay(Replay::Alfworld(replay)) => replay.run(out),
             Self::Replay(Replay::Scienceworld(replay)) => replay.run(out),
+            Self::Replay(Replay::Webshop(replay)) => replay.run(out),
             Self::Expert(Expert::Alfworld(expert)) => expert.run(out),
+            Self::Expert(Expert::Webshop(expert)) => expert.run(out),
             Self::Bench(Bench::Alfworld(bench)) => bench.run(out),
             Self::Bench(Bench::Scienceworld(bench)) => bench.run(out),
+            Self::Bench(Bench::Webshop(bench)) => bench.run(out),
         }
     }
 }

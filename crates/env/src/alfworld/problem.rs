@@ -88,6 +88,7 @@ impl Problem {
     }
 
     /// Puts every list into the order in which the parser returns it, and ids and types into lower case.
+    #[must_use]
     pub fn canonical(mut self) -> Self {
         let lower = |text: &mut String| text.make_ascii_lowercase();
         for text in [&mut self.name, &mut self.start, &mut self.goal_object, &mut self.goal_target]

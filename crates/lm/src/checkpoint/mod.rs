@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 pub use companions::{Companions, GenerationConfig};
 pub use dtype::Dtype;
 pub use files::ModelFiles;
+pub use hf_config::ModelTokens;
 pub use save::{SaveOptions, save};
 pub use weights::Weights;
 

@@ -139,6 +139,12 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// Whether a token stands for one byte of a letter the vocabulary does not have, written `<0xE2>`.
+    fn is_byte(&self, id: u32) -> bool {
+        let digits = self.token(id).and_then(|t| t.strip_prefix("<0x")?.strip_suffix('>'));
+        digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
+    }
+
     /// A fingerprint of the token map.
     pub fn vocabulary_hash(&self) -> VocabularyHash {
         self.hash

@@ -25,6 +25,10 @@ impl<'a> StreamDecoder<'a> {
     /// Takes one more token and gives the text that is certain now, which may be empty.
     pub fn push(&mut self, id: u32) -> Result<String, LmError> {
         self.window.push(id);
+        if self.tokenizer.is_byte(id) {
+            // A run of byte tokens is text or not as a whole; its end decides.
+            return Ok(String::new());
+        }
         let text = self.tokenizer.decode_text(&self.window)?;
         let certain = text.trim_end_matches(REPLACEMENT).len();
         let piece = text.get(self.emitted..certain).unwrap_or_default().to_owned();
@@ -41,13 +45,13 @@ impl<'a> StreamDecoder<'a> {
         Ok(text.get(self.emitted..).unwrap_or_default().to_owned())
     }
 
-    /// Drops emitted tokens. The last one that produced text stays, because some decoders treat the very first token
+    /// Drops emitted tokens. The last ones that are whole text stay, because some decoders treat the very first token
     /// differently (a leading space vanishes).
     fn forget(&mut self) -> Result<(), LmError> {
         for keep in 1..self.window.len() {
             let tail = &self.window[self.window.len() - keep..];
             let text = self.tokenizer.decode_text(tail)?;
-            if !text.is_empty() {
+            if !text.is_empty() && !text.contains(REPLACEMENT) {
                 self.emitted = text.len();
                 self.window.drain(..self.window.len() - keep);
                 break;

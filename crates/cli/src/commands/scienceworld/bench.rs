@@ -131,10 +131,10 @@ impl Bench {
             for course in courses {
                 let task = course.kind.task(course.variation);
                 let steps = course.actions.len();
-                let taken = self.time(benchmark, || environment.reset(&task).map(drop))?;
+                let taken = Self::time(benchmark, || environment.reset(&task).map(drop))?;
                 note(&mut reset, taken, 1, timed);
                 let mut middle = None;
-                let taken = self.time(benchmark, || {
+                let taken = Self::time(benchmark, || {
                     for (turn, action) in course.actions.iter().enumerate() {
                         if turn == self.prefix {
                             middle = Some(environment.snapshot()?);
@@ -146,7 +146,7 @@ impl Bench {
                 note(&mut step, taken, steps, timed);
                 if let Some(middle) = middle {
                     for (replay, cost) in [(Replay::Fast, &mut fast), (Replay::Exact, &mut exact)] {
-                        let taken = self.restore(benchmark, &middle, replay)?;
+                        let taken = Self::restore(benchmark, &middle, replay)?;
                         note(cost, taken, 1, timed);
                     }
                 }
@@ -197,13 +197,12 @@ impl Bench {
     }
 
     fn restore(
-        &self,
         benchmark: &Arc<ScienceWorld>,
         snapshot: &Snapshot,
         replay: Replay,
     ) -> Result<(f64, f64), Failure> {
         let mut other = benchmark.scienceworld_environment();
-        self.time(benchmark, || other.restore_by(snapshot, replay).map(drop))
+        Self::time(benchmark, || other.restore_by(snapshot, replay).map(drop))
     }
 
     /// Many environments at once; and what one of them takes in memory.
@@ -223,7 +222,7 @@ impl Bench {
         let steps: usize = chosen.iter().map(|course| course.actions.len()).sum();
         let mut environments: Vec<ScienceWorldEnvironment> =
             chosen.iter().map(|_| benchmark.scienceworld_environment()).collect();
-        let taken = self.time(benchmark, || {
+        let taken = Self::time(benchmark, || {
             let results: Vec<_> = std::thread::scope(|scope| {
                 let threads: Vec<_> = environments
                     .iter_mut()
@@ -272,7 +271,6 @@ impl Bench {
 
     /// Clock and processor seconds of some work: this process and the machines.
     fn time(
-        &self,
         benchmark: &ScienceWorld,
         work: impl FnOnce() -> Result<(), lens_env::EnvError>,
     ) -> Result<(f64, f64), Failure> {

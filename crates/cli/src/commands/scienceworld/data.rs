@@ -50,7 +50,7 @@ impl Data {
             package::VARIABLE,
             8
         )?;
-        self.count(out)?;
+        Self::count(out)?;
         let cache = package::cache_folder();
         let package = Package::find(self.simulator.simulator.as_deref(), &cache);
         let java = match &self.simulator.java {
@@ -82,7 +82,7 @@ impl Data {
         }
     }
 
-    fn count(&self, out: &mut dyn Write) -> Result<(), Failure> {
+    fn count(out: &mut dyn Write) -> Result<(), Failure> {
         write!(out, "{:<6}{:<50}", "id", "kind of task")?;
         for split in Split::ALL {
             write!(out, "{:>16}", split.name())?;
@@ -178,7 +178,9 @@ impl Gold {
         let benchmark = self.simulator.open_cold()?;
         let turns = benchmark.default_turn_limit();
         let next = AtomicUsize::new(0);
-        let found: Mutex<Vec<(usize, Result<GoldPath, EnvError>, f64)>> = Mutex::new(Vec::new());
+        /// A variation's place, its path, and how long it took.
+        type Found = (usize, Result<GoldPath, EnvError>, f64);
+        let found: Mutex<Vec<Found>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..benchmark.pool().limits().hosts {
                 scope.spawn(|| {
