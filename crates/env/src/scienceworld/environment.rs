@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use super::benchmark::ScienceWorld;
 use super::catalogue::TaskType;
-use super::episode::{self, Episode, FIRST_ACTION, ListHash, Record};
+use super::episode::{self, Episode, FIRST_ACTION, Record};
 use super::gateway::GatewayError;
-use super::host::World;
 use super::pool::Seat;
+use super::world::World;
 use crate::benchmark::Task;
 use crate::environment::{Environment, Snapshot, Status, View};
 use crate::error::EnvError;
@@ -34,8 +34,6 @@ pub struct ScienceWorldEnvironment {
     benchmark: Arc<ScienceWorld>,
     seat: Option<Seat>,
     episode: Option<Episode>,
-    /// What would be understood now.
-    valid: Vec<String>,
 }
 
 /// Why a world could not be brought to a state.
@@ -62,13 +60,18 @@ impl From<EnvError> for Trouble {
 
 impl ScienceWorldEnvironment {
     pub(super) fn new(benchmark: Arc<ScienceWorld>) -> Self {
-        Self { benchmark, seat: None, episode: None, valid: Vec::new() }
+        Self { benchmark, seat: None, episode: None }
     }
 
     /// Complete actions that would be understood now, sorted; during a question about an ambiguous action, the numbers
-    /// that answer it. An agent's prompt does not show them.
-    pub fn valid_actions(&self) -> &[String] {
-        &self.valid
+    /// that answer it. An agent's prompt does not show them, so they stay in the simulator until they are asked for.
+    pub fn valid_actions(&mut self) -> Result<Vec<String>, EnvError> {
+        self.persist("its valid actions", |world| {
+            world.turn(|simulator| {
+                let valid = simulator.asked_valid_actions()?;
+                Ok(valid)
+            })
+        })
     }
 
     /// The episode so far.
@@ -157,18 +160,16 @@ impl ScienceWorldEnvironment {
                 if replay == Replay::Fast && place > 0 {
                     world.set_shared(wanted.records[place - 1].shared)?;
                 }
-                let (record, valid) = act(world, &recorded.action)?;
+                let record = act(world, &recorded.action)?;
                 if let Some(difference) = episode::full_difference(recorded, &record) {
                     return Err(differs(difference));
                 }
-                self.valid = valid;
             } else {
                 if place > 0 {
                     world.set_shared(wanted.records[place - 1].shared)?;
                 }
-                let (observation, standing) = world.turn(|simulator| {
-                    Ok((simulator.step(&recorded.action)?, simulator.standing()?))
-                })?;
+                let (observation, standing) =
+                    world.turn(|simulator| simulator.act(&recorded.action))?;
                 if let Some(difference) = episode::difference(recorded, &observation, standing) {
                     return Err(differs(difference));
                 }
@@ -192,23 +193,24 @@ impl ScienceWorldEnvironment {
         }
     }
 
-    /// Carries out an action in the world, making the world again first where its machine has been lost.
-    fn perform(&mut self, action: &str) -> Result<Arc<Record>, EnvError> {
+    /// Works in the world, making the world again first where its machine has been lost.
+    fn persist<T>(
+        &mut self,
+        what: &str,
+        mut work: impl FnMut(&mut World) -> Result<T, GatewayError>,
+    ) -> Result<T, EnvError> {
         let mut attempt = 0;
         loop {
             let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
             let outcome = match &mut self.seat {
-                Some(seat) => act(seat.world(), action),
+                Some(seat) => work(seat.world()),
                 None => Err(GatewayError::Closed),
             };
             let error = match outcome {
-                Ok((record, valid)) => {
-                    self.valid = valid;
-                    return Ok(Arc::new(record));
-                }
+                Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let failed = backend(episode, &format!("{action:?}"), &error);
+            let failed = backend(episode, what, &error);
             let episode = episode.clone();
             self.lose_machine(&error);
             attempt += 1;
@@ -227,8 +229,7 @@ impl ScienceWorldEnvironment {
         };
         let world = self.seat.insert(seat).world();
         let (description, templates) = load(&self.benchmark, world, kind, variation)??;
-        let (record, valid) = act(world, FIRST_ACTION)?;
-        self.valid = valid;
+        let record = act(world, FIRST_ACTION)?;
         Ok(Episode {
             kind,
             variation,
@@ -271,8 +272,8 @@ impl Environment for ScienceWorldEnvironment {
         if view.status != Status::Running {
             return Ok(view);
         }
-        let record = self.perform(action)?;
-        self.episode.as_mut().ok_or(EnvError::NotReset)?.records.push(record);
+        let record = self.persist(&format!("{action:?}"), |world| act(world, action))?;
+        self.episode.as_mut().ok_or(EnvError::NotReset)?.records.push(Arc::new(record));
         self.view()
     }
 
@@ -312,24 +313,15 @@ fn load(
 }
 
 /// Carries out an action and asks what the reference asks, as far as it draws random numbers, in its order.
-fn act(world: &mut World, action: &str) -> Result<(Record, Vec<String>), GatewayError> {
+fn act(world: &mut World, action: &str) -> Result<Record, GatewayError> {
     let (observation, standing, valid, objects) = world.turn(|simulator| {
-        let observation = simulator.step(action)?;
-        let standing = simulator.standing()?;
-        let valid = simulator.valid_actions()?;
+        let (observation, standing) = simulator.act(action)?;
+        let valid = simulator.ask_valid_actions()?;
         let objects = simulator.objects()?;
         Ok((observation, standing, valid, objects))
     })?;
     let shared = world.shared().ok_or(GatewayError::Closed)?;
-    let record = Record {
-        action: action.to_owned(),
-        observation,
-        standing,
-        objects,
-        valid: ListHash::of(&valid),
-        shared,
-    };
-    Ok((record, valid))
+    Ok(Record { action: action.to_owned(), observation, standing, objects, valid, shared })
 }
 
 fn backend(episode: &Episode, what: &str, error: &GatewayError) -> EnvError {

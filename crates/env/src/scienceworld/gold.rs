@@ -100,13 +100,12 @@ pub(super) fn solve(
         for (place, action) in
             std::iter::once(FIRST_ACTION).chain(actions.iter().map(String::as_str)).enumerate()
         {
-            simulator.step(action)?;
-            let standing = simulator.standing()?;
+            let (_, standing) = simulator.act(action)?;
             match scoring::status(standing, rules.move_limit) {
                 Status::Running => {}
                 Status::Ended { success } => return Ok(success.then_some(place)),
             }
-            simulator.valid_actions()?;
+            simulator.ask_valid_actions()?;
             simulator.objects()?;
         }
         Ok(None)

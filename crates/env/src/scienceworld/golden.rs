@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::Deserialize;
 
 use super::gateway::GatewayError;
-use super::host::World;
 use super::pool::Pool;
 use super::scoring;
 use super::simulator::{Simulator, Standing};
+use super::world::World;
 use crate::environment::Status;
 use crate::error::EnvError;
 

@@ -7,23 +7,25 @@
 //! worlds run the same compiled code.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::gateway::{Argument, Connection, GatewayError, Handle, Value};
 use super::java::Java;
 use super::jvm::{Jvm, JvmLimits};
 use super::package::Package;
 use super::random::GeneratorState;
-use super::simulator::Simulator;
 use crate::EnvError;
+
+/// How many interfaces without a world a host keeps. Each holds on to its last world.
+const MOST_SPARE: usize = 32;
 
 const INTERFACE: &str = "scienceworld.runtime.pythonapi.PythonInterface";
 const GENERATOR: &str = "scala.util.Random$";
 const IDENTIFIERS: &str = "util.UniqueIdentifier$";
 const SIMPLIFIER: &str = "main.scala.scienceworld.runtime.SimplifierProcessor$";
 
-/// The part of a world's state that the simulator keeps in counters shared by all worlds.
+/// The part of a [`World`](super::world::World)'s state that the simulator keeps in counters shared by all worlds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shared {
     /// The random generator.
@@ -65,19 +67,26 @@ pub struct Host {
     buried: AtomicBool,
     worlds: AtomicUsize,
     loads: AtomicUsize,
-    /// Worlds that are no more, to be released at the next turn.
-    gone: Mutex<Vec<Handle>>,
+    /// What worlds that are no more have left behind: their interfaces, for others to use, and handles to be released.
+    left: Mutex<Left>,
+}
+
+/// What worlds leave behind.
+#[derive(Debug, Default)]
+struct Left {
+    interfaces: Vec<Handle>,
+    rubbish: Vec<Handle>,
 }
 
 /// What the world in charge works with.
 #[derive(Debug)]
-struct Desk {
-    connection: Connection,
+pub(super) struct Desk {
+    pub(super) connection: Connection,
     generator: Handle,
     identifiers: Handle,
     simplifier: Handle,
-    simplifications: String,
-    in_charge: Option<u64>,
+    pub(super) simplifications: String,
+    pub(super) in_charge: Option<u64>,
 }
 
 impl Host {
@@ -95,7 +104,7 @@ impl Host {
             buried: AtomicBool::new(false),
             worlds: AtomicUsize::new(0),
             loads: AtomicUsize::new(0),
-            gone: Mutex::new(Vec::new()),
+            left: Mutex::new(Left::default()),
         })
     }
 
@@ -130,7 +139,7 @@ impl Host {
         self.buried.swap(true, Ordering::AcqRel)
     }
 
-    fn note<T>(&self, outcome: &Result<T, GatewayError>) {
+    pub(super) fn note<T>(&self, outcome: &Result<T, GatewayError>) {
         if let Some(failure) = outcome.as_ref().err().and_then(Failure::of) {
             self.failure.get_or_init(|| failure);
         }
@@ -139,7 +148,7 @@ impl Host {
     /// How many Java objects the gateway keeps alive for us.
     pub fn held_objects(&self) -> Result<i32, GatewayError> {
         let mut desk = self.desk()?;
-        self.release_gone(&mut desk)?;
+        self.clear_up(&mut desk)?;
         let connection = &mut desk.connection;
         let gateway = connection.object(&Handle::gateway_server(), "getGateway", &[])?;
         let bindings = connection.object(&gateway, "getBindings", &[])?;
@@ -152,14 +161,54 @@ impl Host {
         Ok(count)
     }
 
-    fn desk(&self) -> Result<MutexGuard<'_, Desk>, GatewayError> {
+    pub(super) fn desk(&self) -> Result<MutexGuard<'_, Desk>, GatewayError> {
         let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
         if self.failure().is_some() { Err(GatewayError::Closed) } else { Ok(desk) }
     }
 
-    fn release_gone(&self, desk: &mut Desk) -> Result<(), GatewayError> {
-        let gone = std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner));
-        gone.iter().try_for_each(|interface| desk.connection.release(interface))
+    /// An interface that a world can be loaded into. Making one takes as long as loading a task.
+    pub(super) fn interface(&self) -> Result<Handle, GatewayError> {
+        let mut desk = self.desk()?;
+        if let Some(interface) = self.left().interfaces.pop() {
+            return Ok(interface);
+        }
+        let made = desk.connection.construct(INTERFACE, &[]);
+        // Making one names objects and draws numbers.
+        desk.in_charge = None;
+        self.note(&made);
+        made
+    }
+
+    /// Takes over what a world leaves behind.
+    pub(super) fn inherit(&self, interface: Handle, rubbish: impl IntoIterator<Item = Handle>) {
+        let mut left = self.left();
+        left.rubbish.extend(rubbish);
+        if left.interfaces.len() < MOST_SPARE {
+            left.interfaces.push(interface);
+        } else {
+            left.rubbish.push(interface);
+        }
+    }
+
+    pub(super) fn clear_up(&self, desk: &mut Desk) -> Result<(), GatewayError> {
+        let rubbish = std::mem::take(&mut self.left().rubbish);
+        rubbish.iter().try_for_each(|handle| desk.connection.release(handle))
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn world_came(&self) {
+        self.worlds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn world_went(&self) {
+        self.worlds.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn task_loaded(&self) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -182,7 +231,7 @@ impl Desk {
     }
 
     /// The generator's state can only be read by drawing from it, so it is put back at once.
-    fn shared(&mut self) -> Result<Shared, GatewayError> {
+    pub(super) fn shared(&mut self) -> Result<Shared, GatewayError> {
         let drawn = match self.connection.call(&self.generator, "nextLong", &[])? {
             Value::Long(drawn) => drawn,
             other => return Err(GatewayError::unexpected("nextLong", "a long", &other)),
@@ -205,13 +254,13 @@ impl Desk {
         self.connection.call(&self.generator, "setSeed", &[Argument::Long(state.seed())]).map(drop)
     }
 
-    fn set_shared(&mut self, shared: Shared) -> Result<(), GatewayError> {
+    pub(super) fn set_shared(&mut self, shared: Shared) -> Result<(), GatewayError> {
         self.set_generator(shared.generator)?;
         let count = [Argument::Long(shared.identifiers)];
         self.connection.call(&self.identifiers, "count_$eq", &count).map(drop)
     }
 
-    fn set_simplifications(&mut self, wanted: &str) -> Result<(), GatewayError> {
+    pub(super) fn set_simplifications(&mut self, wanted: &str) -> Result<(), GatewayError> {
         if self.simplifications == wanted {
             return Ok(());
         }
@@ -223,100 +272,6 @@ impl Desk {
         self.connection.release(&verdict)?;
         wanted.clone_into(&mut self.simplifications);
         Ok(())
-    }
-}
-
-/// A simulated world. It lives as long as its host; when the host dies, its history can be played again in another.
-#[derive(Debug)]
-pub struct World {
-    host: Arc<Host>,
-    serial: u64,
-    interface: Handle,
-    simplifications: String,
-    shared: Option<Shared>,
-}
-
-impl World {
-    /// Makes an empty world; load a task before anything else.
-    pub fn new(host: Arc<Host>) -> Result<Self, GatewayError> {
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
-        let interface = {
-            let mut desk = host.desk()?;
-            let made = desk.connection.construct(INTERFACE, &[]);
-            // Making one names objects and draws numbers.
-            desk.in_charge = None;
-            host.note(&made);
-            made?
-        };
-        host.worlds.fetch_add(1, Ordering::Relaxed);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { host, serial, interface, simplifications: String::new(), shared: None })
-    }
-
-    /// Where it lives.
-    pub fn host(&self) -> &Arc<Host> {
-        &self.host
-    }
-
-    /// The shared state as this world's last turn left it; `None` before the first.
-    pub fn shared(&self) -> Option<Shared> {
-        self.shared
-    }
-
-    /// Makes the next turn begin with this shared state instead of the one the last turn left.
-    pub fn set_shared(&mut self, shared: Shared) -> Result<(), GatewayError> {
-        self.shared = Some(shared);
-        let mut desk = self.host.desk()?;
-        if desk.in_charge == Some(self.serial) {
-            desk.in_charge = None;
-        }
-        Ok(())
-    }
-
-    /// Acts in this world, as the only one in its host while it lasts. After a fatal error the host is dead.
-    pub fn turn<T>(
-        &mut self,
-        work: impl FnOnce(&mut Simulator<'_>) -> Result<T, GatewayError>,
-    ) -> Result<T, GatewayError> {
-        let host = Arc::clone(&self.host);
-        let mut desk = host.desk()?;
-        let outcome = host.release_gone(&mut desk).and_then(|()| self.take_turn(&mut desk, work));
-        host.note(&outcome);
-        outcome
-    }
-
-    fn take_turn<T>(
-        &mut self,
-        desk: &mut Desk,
-        work: impl FnOnce(&mut Simulator<'_>) -> Result<T, GatewayError>,
-    ) -> Result<T, GatewayError> {
-        if desk.in_charge != Some(self.serial) {
-            desk.in_charge = None;
-            desk.set_simplifications(&self.simplifications)?;
-            if let Some(shared) = self.shared {
-                desk.set_shared(shared)?;
-            }
-            desk.in_charge = Some(self.serial);
-        }
-        let mut simulator = Simulator::new(&mut desk.connection, &self.interface);
-        let outcome = work(&mut simulator);
-        if let Some(loaded) = simulator.take_loaded() {
-            self.host.loads.fetch_add(1, Ordering::Relaxed);
-            self.simplifications.clone_from(&loaded);
-            desk.simplifications = loaded;
-        }
-        if !outcome.as_ref().is_err_and(GatewayError::is_fatal) {
-            self.shared = Some(desk.shared()?);
-        }
-        outcome
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.host.worlds.fetch_sub(1, Ordering::Relaxed);
-        let mut gone = self.host.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        gone.push(self.interface.clone());
     }
 }
 

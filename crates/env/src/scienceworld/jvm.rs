@@ -75,9 +75,11 @@ impl Jvm {
             message: format!("{} cannot be started: {source}", java.program().display()),
         })?;
         let diary = Arc::new(Diary::default());
-        let lines = child.stdout.take().map(|pipe| drain(pipe, &diary));
+        // The first lines are the port and the token, which are nobody else's business.
+        let private = 1 + usize::from(package.authenticates());
+        let lines = child.stdout.take().map(|pipe| drain(pipe, private, &diary));
         // Nobody waits for a line of the other pipe; it is only drained.
-        drop(child.stderr.take().map(|pipe| drain(pipe, &diary)));
+        drop(child.stderr.take().map(|pipe| drain(pipe, 0, &diary)));
         let guard = child.stdin.take();
         let mut jvm = Self {
             pid: child.id(),
@@ -269,24 +271,30 @@ fn class_path(package: &Package) -> std::ffi::OsString {
     joined
 }
 
-/// Reads a pipe to its end, so that the process never blocks on it. The first lines are handed over, the last remembered.
-fn drain<R: Read + Send + 'static>(pipe: R, diary: &Arc<Diary>) -> Receiver<String> {
+/// Reads a pipe to its end, so that the process never blocks on it. The first lines, `private` of them, are handed over
+/// and forgotten; the last are remembered.
+fn drain<R: Read + Send + 'static>(
+    pipe: R,
+    private: usize,
+    diary: &Arc<Diary>,
+) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     let diary = Arc::clone(diary);
     diary.open.fetch_add(1, Ordering::AcqRel);
     std::thread::spawn(move || {
-        let mut wanted = true;
-        for line in BufReader::new(pipe).split(b'\n') {
+        for (place, line) in BufReader::new(pipe).split(b'\n').enumerate() {
             let Ok(line) = line else { break };
             let line = String::from_utf8_lossy(&line).into_owned();
-            {
-                let mut lines = diary.lines.lock().unwrap_or_else(PoisonError::into_inner);
-                if lines.len() == LAST_WORDS {
-                    lines.pop_front();
-                }
-                lines.push_back(line.clone());
+            if place < private {
+                // Nobody is waiting if the machine was given up meanwhile.
+                let _ = sender.send(line);
+                continue;
             }
-            wanted = wanted && sender.send(line).is_ok();
+            let mut lines = diary.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.len() == LAST_WORDS {
+                lines.pop_front();
+            }
+            lines.push_back(line);
         }
         diary.open.fetch_sub(1, Ordering::AcqRel);
     });

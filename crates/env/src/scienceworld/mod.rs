@@ -1,8 +1,8 @@
 //! ScienceWorld: the real simulator, driven without Python.
 //!
 //! The simulator is a Scala program in a JAR of 8 MB that the user downloads. It is started in Java virtual machines
-//! ([`jvm`]) and spoken to in the text protocol of its own Python package ([`gateway`]). A machine keeps many worlds
-//! apart ([`host`]); a [`pool`] of machines starts, watches and replaces them. An episode ([`environment`]) is a world
+//! ([`jvm`]) and spoken to in the text protocol of its own Python package ([`gateway`]). A machine ([`host`]) keeps many
+//! worlds apart ([`world`]); a [`pool`] of machines starts, watches and replaces them. An episode ([`environment`]) is a world
 //! and the history from which it can be made again: that is how states are restored, and how an episode survives its
 //! machine.
 
@@ -22,6 +22,7 @@ pub mod random;
 pub mod scoring;
 pub mod simulator;
 mod store;
+pub mod world;
 
 pub use benchmark::{Options, Rules, ScienceWorld};
 pub use environment::{Replay, ScienceWorldEnvironment};

@@ -39,7 +39,7 @@ pub struct Package {
 
 impl Package {
     /// Finds the package: at `path` if given, else where [`VARIABLE`] points, else in the usual places of installed
-    /// Python packages. A wheel is unpacked into `cache`.
+    /// Python packages, else where a wheel was unpacked before. A wheel is unpacked into `cache`.
     pub fn find(path: Option<&Path>, cache: &Path) -> Result<Self, EnvError> {
         if let Some(path) = path {
             return Self::at(path, cache);
@@ -51,6 +51,10 @@ impl Package {
             if folder.join("scienceworld").join(JAR).is_file() {
                 return Self::at(&folder, cache);
             }
+        }
+        let unpacked = unpacked(cache);
+        if unpacked.join(JAR).is_file() {
+            return Self::at(&unpacked, cache);
         }
         Err(EnvError::Missing {
             what: "the ScienceWorld simulator".to_owned(),
@@ -116,7 +120,7 @@ fn in_folder(folder: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
             return Ok(jar);
         }
     }
-    let wheels = files(folder, |name| name.starts_with("scienceworld-") && name.ends_with(".whl"))?;
+    let wheels = files(folder, |name| is_named(name, "scienceworld-", "whl"))?;
     let wanted = format!("scienceworld-{VERSION}-");
     let wheel =
         wheels.iter().find(|wheel| file_name(wheel).starts_with(&wanted)).or(wheels.first());
@@ -169,9 +173,14 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Where wheels are unpacked to.
+fn unpacked(cache: &Path) -> PathBuf {
+    cache.join(format!("package-{VERSION}"))
+}
+
 /// Unpacks the two files of a simulator's wheel that matter.
 fn unpack_simulator(wheel: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
-    let folder = cache.join(format!("package-{VERSION}"));
+    let folder = unpacked(cache);
     let jar = folder.join(JAR);
     if !(jar.is_file() && verify(&jar).is_ok()) {
         unpack(wheel, &format!("scienceworld/{JAR}"), &jar)?;
@@ -221,11 +230,11 @@ fn find_gateway(
             .map(|(_, path)| path)
     };
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
-        let jars = files(folder, |name| name.starts_with("py4j") && name.ends_with(".jar"))?;
+        let jars = files(folder, |name| is_named(name, "py4j", "jar"))?;
         if let Some(jar) = newest(jars) {
             return Ok(Some(jar));
         }
-        let wheels = files(folder, |name| name.starts_with("py4j-") && name.ends_with(".whl"))?;
+        let wheels = files(folder, |name| is_named(name, "py4j-", "whl"))?;
         if let Some(wheel) = newest(wheels) {
             return unpack_gateway(&wheel, cache).map(Some);
         }
@@ -236,7 +245,7 @@ fn find_gateway(
 fn unpack_gateway(wheel: &Path, cache: &Path) -> Result<PathBuf, EnvError> {
     let name = file_name(wheel);
     let version = name.split('-').nth(1).unwrap_or_default();
-    let jar = cache.join(format!("package-{VERSION}")).join(format!("py4j{version}.jar"));
+    let jar = unpacked(cache).join(format!("py4j{version}.jar"));
     if !jar.is_file() {
         let member = format!("py4j-{version}.data/data/share/py4j/py4j{version}.jar");
         unpack(wheel, &member, &jar)?;
@@ -289,6 +298,10 @@ fn files(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Env
     }
     found.sort();
     Ok(found)
+}
+
+fn is_named(name: &str, start: &str, extension: &str) -> bool {
+    name.starts_with(start) && Path::new(name).extension().is_some_and(|found| found == extension)
 }
 
 fn file_name(path: &Path) -> String {

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::host::{Failure, Host, World};
+use super::host::{Failure, Host};
 use super::java::Java;
 use super::jvm::{Death, JvmLimits};
 use super::package::Package;
+use super::world::World;
 use crate::EnvError;
 
 /// How long a machine that closed its connection is given to finish dying, so that its last words can be read.

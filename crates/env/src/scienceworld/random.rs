@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn the_documented_generator() {
         // new Random(42).nextLong()
-        let mut state = (0x2a ^ MULTIPLIER) & MASK;
+        let mut state = (0x2A ^ MULTIPLIER) & MASK;
         assert_eq!(next_long(&mut state), -5_025_562_857_975_149_833);
     }
 

@@ -1,5 +1,6 @@
 //! What the tests that need Java and the simulator share.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,13 +17,15 @@ pub(crate) fn available() -> bool {
             let required =
                 std::env::var_os("LENS_REQUIRE_SCIENCEWORLD").is_some_and(|value| value == "1");
             assert!(!required, "LENS_REQUIRE_SCIENCEWORLD=1, but {error}");
-            #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-            {
-                eprintln!("skipped: {error}");
-            }
+            say(&format!("skipped: {error}"));
             false
         }
     }
+}
+
+/// Says something that shows even in a test that passes.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// A benchmark of its own, with a cache of its own for gold paths.

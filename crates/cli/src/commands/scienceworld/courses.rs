@@ -53,8 +53,8 @@ pub(super) fn walk(benchmark: &Arc<ScienceWorld>, turns: usize) -> Result<Vec<Co
         let mut view = environment.reset(&kind.task(variation))?;
         let mut actions = Vec::new();
         while actions.len() < turns && view.status == Status::Running {
-            let harmless: Vec<&String> = environment
-                .valid_actions()
+            let valid = environment.valid_actions()?;
+            let harmless: Vec<&String> = valid
                 .iter()
                 .filter(|action| {
                     !["focus", "reset", "wait"].iter().any(|word| action.starts_with(word))

@@ -150,24 +150,23 @@ impl Connection {
     /// round trip, and is released.
     pub fn texts(&mut self, on: &Handle, method: &str) -> Result<Vec<String>, GatewayError> {
         let list = self.object(on, method, &[])?;
-        let joined = self.call_static(
-            "java.lang.String",
-            "join",
-            &[Argument::Text(SEPARATOR), Argument::Object(&list)],
-        );
-        let joined = match joined {
+        let texts = self.list_of_texts(&list);
+        self.release_after(&list, texts)
+    }
+
+    /// The strings in a list.
+    pub fn list_of_texts(&mut self, list: &Handle) -> Result<Vec<String>, GatewayError> {
+        let elements = [Argument::Text(SEPARATOR), Argument::Object(list)];
+        match self.call_static("java.lang.String", "join", &elements)? {
             // An empty list and a list of one empty string join to the same text.
-            Ok(Value::Text(text)) if text.is_empty() => match self.call(&list, "isEmpty", &[]) {
-                Ok(Value::Bool(true)) => Ok(Vec::new()),
-                Ok(Value::Bool(false)) => Ok(vec![String::new()]),
-                Ok(other) => Err(GatewayError::unexpected(method, "a list", &other)),
-                Err(error) => Err(error),
+            Value::Text(text) if text.is_empty() => match self.call(list, "isEmpty", &[])? {
+                Value::Bool(true) => Ok(Vec::new()),
+                Value::Bool(false) => Ok(vec![String::new()]),
+                other => Err(GatewayError::unexpected("isEmpty", "a boolean", &other)),
             },
-            Ok(Value::Text(text)) => Ok(text.split(SEPARATOR).map(str::to_owned).collect()),
-            Ok(other) => Err(GatewayError::unexpected(method, "a list of strings", &other)),
-            Err(error) => Err(error),
-        };
-        self.release_after(&list, joined)
+            Value::Text(text) => Ok(text.split(SEPARATOR).map(str::to_owned).collect()),
+            other => Err(GatewayError::unexpected("join", "a string", &other)),
+        }
     }
 
     /// Calls a method that gives a list of integers; released like [`Connection::texts`].

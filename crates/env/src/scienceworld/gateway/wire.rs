@@ -53,8 +53,8 @@ impl Argument<'_> {
                 request.push('s');
                 escape(text, request);
             }
-            Self::Int(value) => request.push_str(&format!("i{value}")),
-            Self::Long(value) => request.push_str(&format!("L{value}")),
+            Self::Int(value) => request.push_str(&["i", &value.to_string()].concat()),
+            Self::Long(value) => request.push_str(&["L", &value.to_string()].concat()),
             Self::Bool(value) => request.push_str(if *value { "btrue" } else { "bfalse" }),
             Self::Null => request.push('n'),
             Self::Object(handle) => {
