@@ -47,12 +47,18 @@ fn the_odd_cases_are_there() {
             product.options.iter().any(|option| option.values.iter().any(|v| &**v == wanted))
         })
     };
-    for value in
-        ["12\" x 18\"", "the maker's choice", "soft\u{a0}blue", "print_04", "black | white", "reviews"]
-    {
+    for value in [
+        "12\" x 18\"",
+        "the maker's choice",
+        "soft\u{a0}blue",
+        "print_04",
+        "black | white",
+        "reviews",
+    ] {
         assert!(has_value(value), "{value}");
     }
-    let any = |odd: &dyn Fn(&lens_env::webshop::catalogue::Product) -> bool| products.iter().any(odd);
+    let any =
+        |odd: &dyn Fn(&lens_env::webshop::catalogue::Product) -> bool| products.iter().any(odd);
     assert!(any(&|product| product.title.is_empty()));
     assert!(any(&|product| product.title.contains('★') && product.title.contains('👕')));
     assert!(any(&|product| product.bullets.iter().any(|bullet| &**bullet == " ")));

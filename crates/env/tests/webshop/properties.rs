@@ -214,7 +214,8 @@ fn leaving_anything_out_costs_something() {
 #[test]
 fn splits_hold_the_sessions_of_the_paper() {
     let webshop = benchmark();
-    let sizes: Vec<_> = webshop.splits().into_iter().map(|split| (split.name, split.tasks)).collect();
+    let sizes: Vec<_> =
+        webshop.splits().into_iter().map(|split| (split.name, split.tasks)).collect();
     assert_eq!(sizes, [("train".to_owned(), 4096), ("test".to_owned(), 100)]);
     let ids = |split: &str| -> Vec<String> {
         webshop.tasks(split).unwrap().into_iter().map(|task| task.id).collect()
@@ -232,7 +233,8 @@ fn wrong_use_is_refused_in_words() {
     assert!(matches!(environment.step("search[x]"), Err(EnvError::NotReset)));
     assert!(matches!(environment.snapshot(), Err(EnvError::NotReset)));
     for id in ["99999", "-1", "lamp", ""] {
-        let error = environment.reset(&Task { id: id.to_owned(), kind: String::new() }).unwrap_err();
+        let error =
+            environment.reset(&Task { id: id.to_owned(), kind: String::new() }).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("task \"{id}\" is not in webshop; tasks are session numbers from 0 to 5929")
@@ -253,7 +255,8 @@ fn wrong_use_is_refused_in_words() {
 #[test]
 fn the_end_is_the_end() {
     let mut environment = environment();
-    let actions = benchmark().reference_actions(&task(0)).unwrap().expect("session 0 can be solved");
+    let actions =
+        benchmark().reference_actions(&task(0)).unwrap().expect("session 0 can be solved");
     let mut view = environment.reset(&task(0)).unwrap();
     for action in &actions {
         assert_eq!(view.status, Status::Running);
