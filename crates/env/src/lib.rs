@@ -13,6 +13,7 @@ pub mod demonstration;
 pub mod environment;
 pub mod error;
 pub mod expert;
+pub mod scienceworld;
 pub mod webshop;
 
 pub use benchmark::{Benchmark, SplitInfo, Task};

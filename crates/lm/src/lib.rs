@@ -1,6 +1,20 @@
 //! Decoder language models on the CPU.
 
+pub mod cache;
+pub mod chat;
+pub mod checkpoint;
 pub mod config;
+pub mod error;
+pub mod generate;
+pub mod gguf;
+pub mod init;
 #[allow(unsafe_code)]
 pub mod kernels;
+pub mod model;
+pub mod pair;
+mod prefill;
+pub mod sampling;
+pub mod score;
 pub mod tensor;
+pub mod tokenizer;
+pub mod train;

@@ -1,0 +1,258 @@
+//! The paper's prompts (appendix C) as data, and the one function that fills them in.
+//!
+//! The templates are the files under `prompts/`, to the letter. Two of the slots need a decision the paper leaves to
+//! its lineage: a past step reads `[Observation 3: '...', Action 3: '...']`, one a line, numbered from 1; admissible
+//! commands are quoted, one a line, without ALFWorld's `help`; WebShop's stand bare.
+
+use lens_env::{Actions, Window};
+use lens_opd::validate::fork::Feedback;
+
+/// Which benchmark's wording a prompt uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wording {
+    /// Household tasks.
+    Alfworld,
+    /// Shopping.
+    Webshop,
+    /// Science experiments.
+    Scienceworld,
+}
+
+impl Wording {
+    /// The wording of a benchmark, by its name. Benchmarks of other origin speak as ALFWorld does, or as ScienceWorld
+    /// does when they list templates.
+    pub fn of(benchmark: &str) -> Self {
+        match benchmark {
+            "webshop" => Self::Webshop,
+            "scienceworld" => Self::Scienceworld,
+            _ => Self::Alfworld,
+        }
+    }
+
+    fn template(self) -> &'static str {
+        match self {
+            Self::Alfworld => include_str!("prompts/alfworld.txt"),
+            Self::Webshop => include_str!("prompts/webshop.txt"),
+            Self::Scienceworld => include_str!("prompts/scienceworld.txt"),
+        }
+    }
+}
+
+const DIAGNOSTIC_CUE: &str = include_str!("prompts/diagnostic_cue.txt");
+const FEEDBACK_INCORPORATION: &str = include_str!("prompts/feedback_incorporation.txt");
+const RECONSIDERATION: &str = include_str!("prompts/reconsideration.txt");
+
+/// The ordinary message of a turn: what students and teachers see when they act.
+pub fn turn_message(wording: Wording, window: &Window) -> String {
+    let history = history_text(wording, window);
+    let taken = window.steps_taken.to_string();
+    let shown = window.history.len().to_string();
+    let current = (window.steps_taken + 1).to_string();
+    let (commands, templates, objects) = match &window.actions {
+        Actions::Commands(commands) => {
+            (command_list(wording, commands), String::new(), String::new())
+        }
+        Actions::Templates { templates, objects } => {
+            (templates.join("\n"), templates.join(", "), objects.join(", "))
+        }
+    };
+    fill(
+        wording.template(),
+        &[
+            ("task_description", &window.task),
+            ("step_count", &taken),
+            ("history_length", &shown),
+            ("action_history", &history),
+            ("current_step", &current),
+            ("current_observation", &window.observation),
+            ("admissible_actions", &commands),
+            ("available_actions", &commands),
+            ("action_templates", &templates),
+            ("objects", &objects),
+        ],
+    )
+}
+
+/// The teacher's diagnostic cue: asks for one sentence about the action the student is about to take.
+pub fn diagnostic_cue(wording: Wording, window: &Window, student_action: &str) -> String {
+    let actions = match &window.actions {
+        Actions::Commands(commands) => command_list(wording, commands),
+        Actions::Templates { templates, objects } => {
+            format!("{}\nObjects: {}", templates.join(", "), objects.join(", "))
+        }
+    };
+    fill(
+        DIAGNOSTIC_CUE,
+        &[
+            ("task", &window.task),
+            ("observation", &window.observation),
+            ("admissible_actions", &actions),
+            ("history", &history_text(wording, window)),
+            ("student_action", student_action),
+        ],
+    )
+}
+
+/// The student's message at the fork turn of the hinted branch: the ordinary one with the teacher's feedback after it.
+pub fn hinted_message(
+    turn_message: &str,
+    student_action: &str,
+    hint: &str,
+    feedback: Feedback,
+) -> String {
+    let template = match feedback {
+        Feedback::Incorporate => FEEDBACK_INCORPORATION,
+        Feedback::Reconsider => RECONSIDERATION,
+    };
+    let feedback = fill(template, &[("student_action", student_action), ("teacher_hint", hint)]);
+    format!("{turn_message}\n\n{feedback}")
+}
+
+fn history_text(wording: Wording, window: &Window) -> String {
+    let items: Vec<String> = window
+        .history
+        .iter()
+        .map(|past| {
+            let number = past.step + 1;
+            // WebShop's pages span many lines; in the history they are folded into one.
+            let observation = match wording {
+                Wording::Webshop => {
+                    past.observation.split_whitespace().collect::<Vec<_>>().join(" ")
+                }
+                Wording::Alfworld | Wording::Scienceworld => past.observation.clone(),
+            };
+            format!("[Observation {number}: '{observation}', Action {number}: '{}']", past.action)
+        })
+        .collect();
+    items.join("\n")
+}
+
+fn command_list(wording: Wording, commands: &[String]) -> String {
+    match wording {
+        Wording::Webshop => commands.join("\n"),
+        Wording::Alfworld | Wording::Scienceworld => {
+            let quoted: Vec<String> = commands
+                .iter()
+                .filter(|command| *command != "help")
+                .map(|command| format!("'{command}'"))
+                .collect();
+            quoted.join("\n")
+        }
+    }
+}
+
+/// Replaces every `{slot}` of `template`, each looked up once: a value that itself contains braces is left alone.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut text = String::with_capacity(template.len() * 2);
+    let mut rest = template.trim_end_matches('\n');
+    while let Some(open) = rest.find('{') {
+        text.push_str(&rest[..open]);
+        let after = &rest[open + 1..];
+        let slot = after.find('}').and_then(|close| {
+            let name = &after[..close];
+            values.iter().find(|(slot, _)| *slot == name).map(|(_, value)| (close, *value))
+        });
+        if let Some((close, value)) = slot {
+            text.push_str(value);
+            rest = &after[close + 1..];
+        } else {
+            text.push('{');
+            rest = after;
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use lens_env::PastStep;
+
+    use super::*;
+
+    fn window(actions: Actions) -> Window {
+        Window {
+            task: "put a clean mug in coffeemachine.".to_owned(),
+            history: vec![
+                PastStep {
+                    step: 3,
+                    observation: "You see\na {mug}.".to_owned(),
+                    action: "look".to_owned(),
+                },
+                PastStep {
+                    step: 4,
+                    observation: "Nothing happens.".to_owned(),
+                    action: String::new(),
+                },
+            ],
+            steps_taken: 5,
+            observation: "You arrive at sinkbasin 1.".to_owned(),
+            actions,
+        }
+    }
+
+    fn commands(list: &[&str]) -> Actions {
+        Actions::Commands(list.iter().map(|&command| command.to_owned()).collect())
+    }
+
+    #[test]
+    fn every_slot_of_every_template_is_filled() {
+        let templates = Actions::Templates {
+            templates: vec!["open OBJ".to_owned(), "look around".to_owned()],
+            objects: vec!["door".to_owned()],
+        };
+        let mut plain = window(commands(&["go to cabinet 1", "help"]));
+        plain.history[0].observation = "a mug".to_owned();
+        for (wording, window) in [
+            (Wording::Alfworld, plain.clone()),
+            (Wording::Webshop, plain.clone()),
+            (Wording::Scienceworld, Window { actions: templates, ..plain }),
+        ] {
+            for text in [turn_message(wording, &window), diagnostic_cue(wording, &window, "look")] {
+                assert!(!text.contains('{'), "{text}");
+                assert!(text.contains(&window.task) && text.contains(&window.observation));
+            }
+        }
+    }
+
+    #[test]
+    fn alfworld_reads_as_in_the_paper() {
+        let text = turn_message(
+            Wording::Alfworld,
+            &window(commands(&["go to cabinet 1", "help", "look"])),
+        );
+        assert!(text.starts_with(
+            "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: put a clean mug in coffeemachine.\n\
+             Prior to this step, you have already taken 5 step(s). Below are the most recent 2 observations and the corresponding actions you took: \
+             [Observation 4: 'You see\na {mug}.', Action 4: 'look']\n[Observation 5: 'Nothing happens.', Action 5: '']\n\
+             You are now at step 6 and your current observation is: You arrive at sinkbasin 1.\n\
+             Your admissible actions of the current situation are: ['go to cabinet 1'\n'look'].\n\nNow it's your turn"
+        ), "{text}");
+        assert!(text.ends_with("present it within <action> </action> tags."));
+    }
+
+    #[test]
+    fn webshop_history_is_folded_and_its_commands_stand_bare() {
+        let text = turn_message(
+            Wording::Webshop,
+            &window(commands(&["search[<query>]", "click[search]"])),
+        );
+        assert!(text.contains("'You see a {mug}.'"));
+        assert!(text.contains("are: \n[\nsearch[<query>]\nclick[search]\n]."), "{text}");
+    }
+
+    #[test]
+    fn the_two_ways_to_put_a_hint_differ_only_in_the_last_instruction() {
+        let incorporate = hinted_message("M", "look", "Go.", Feedback::Incorporate);
+        let reconsider = hinted_message("M", "look", "Go.", Feedback::Reconsider);
+        let shared = "M\n\nYou proposed the following action earlier:\n\nlook\n\nTeacher feedback:\n\nGo.\n\n";
+        assert_eq!(
+            incorporate.strip_prefix(shared),
+            Some("Take the teacher's feedback into account and produce the next action\nyourself.")
+        );
+        assert_eq!(
+            reconsider.strip_prefix(shared),
+            Some("Reconsider your decision and produce the next action yourself.")
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! Everything that can be wrong with a configuration.
+
+use std::path::PathBuf;
+
+use crate::layers::Origin;
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A file could not be read.
+    #[error("cannot read configuration {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is not TOML (or YAML, when importing).
+    #[error("{path}:{line}: {message}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What the parser said.
+        message: String,
+    },
+    /// Files that include each other.
+    #[error("{path} includes itself: {chain}")]
+    IncludeCycle {
+        /// The file met twice.
+        path: PathBuf,
+        /// The way there.
+        chain: String,
+    },
+    /// `include` is not a list of file names.
+    #[error("{path}: include must be a list of file names, such as include = [\"base.toml\"]")]
+    BadInclude {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A key that does not exist.
+    #[error("{origin}: unknown key `{key}`{}", suggestion.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    UnknownKey {
+        /// Where it stands.
+        origin: Origin,
+        /// The key, dotted.
+        key: String,
+        /// The nearest key that exists, when one is near.
+        suggestion: Option<String>,
+    },
+    /// A value of the wrong type, or not one of the words allowed.
+    #[error("{origin}: `{key}`: {message}")]
+    BadValue {
+        /// Where it stands.
+        origin: Origin,
+        /// The key, dotted.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// An override that is not `a.b=c`.
+    #[error("--set {text}: expected key=value, such as --set train.steps=100")]
+    BadOverride {
+        /// What was given.
+        text: String,
+    },
+}

@@ -1,0 +1,114 @@
+//! Writing responses.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use lens_opd::random::StreamKey;
+
+use crate::codec::Codec;
+use crate::deadline::Deadline;
+use crate::error::{CallFailure, EngineError};
+
+/// How tokens are drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// Temperature; 0 takes the most likely token.
+    pub temperature: f32,
+    /// Nucleus sampling; 1 is off.
+    pub top_p: f32,
+    /// Only the k most likely tokens; `None` is off.
+    pub top_k: Option<usize>,
+    /// Only tokens at least this share as likely as the most likely one; 0 is off.
+    pub min_p: f32,
+}
+
+impl Sampling {
+    /// The most likely token, always.
+    pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0, top_k: None, min_p: 0.0 };
+
+    /// The model's own distribution at `temperature`.
+    pub fn at(temperature: f32) -> Self {
+        Self { temperature, ..Self::GREEDY }
+    }
+}
+
+/// One response to write.
+#[derive(Debug, Clone)]
+pub struct GenerateCall {
+    /// The prompt's tokens.
+    pub prompt: Vec<u32>,
+    /// The longest prompt allowed; a longer one fails, it is never cut.
+    pub max_prompt_tokens: usize,
+    /// The longest response.
+    pub max_new_tokens: usize,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// The stream they are drawn from.
+    pub stream: StreamKey,
+}
+
+/// Why a response ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended its turn.
+    Stop,
+    /// The limit of tokens was reached.
+    Length,
+}
+
+/// A response.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    /// The tokens, the end-of-turn token included.
+    pub tokens: Vec<u32>,
+    /// The log-probability of each token as it was drawn, temperature applied.
+    pub logprobs: Vec<f32>,
+    /// Why it ended.
+    pub finish: FinishReason,
+}
+
+/// A response written with a hint in view, to be learned without it.
+#[derive(Debug, Clone)]
+pub struct CrossContext {
+    /// The prompt with the hint.
+    pub hinted_prompt: Vec<u32>,
+    /// The prompt without it.
+    pub plain_prompt: Vec<u32>,
+    /// The response.
+    pub response: Vec<u32>,
+}
+
+/// What the policy itself says about such a response in both contexts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossContextTarget {
+    /// Its last hidden states under the hinted context: the frozen target (eq. gi-distributions).
+    pub hidden: Arc<Vec<f32>>,
+    /// Mean `KL(hinted || plain)` over the response: the internalisation gap.
+    pub gap: f64,
+}
+
+/// A frozen model that writes responses. `Any` lets a teacher on the same machine look into a student it knows.
+pub trait Policy: Any + Send + Sync {
+    /// Its tokenizer and chat template.
+    fn codec(&self) -> &dyn Codec;
+
+    /// Optimiser steps its weights have seen (0 for a model that does not learn).
+    fn version(&self) -> u64;
+
+    /// Writes all responses. The outer error is a failure of the engine as a whole.
+    fn generate(
+        &self,
+        calls: &[GenerateCall],
+        deadline: Deadline,
+    ) -> Result<Vec<Result<Completion, CallFailure>>, EngineError>;
+
+    /// The targets of guidance internalisation, one per call. `None` from engines that cannot give full
+    /// distributions; the hinted response itself is the target then.
+    fn cross_context(
+        &self,
+        calls: &[CrossContext],
+    ) -> Result<Option<Vec<CrossContextTarget>>, EngineError> {
+        let _ = calls;
+        Ok(None)
+    }
+}

@@ -1,0 +1,154 @@
+//! Training a small tokenizer of our own: byte-level pairs, ChatML framing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::tokenizer::SplitDelimiterBehavior;
+use tokenizers::{AddedToken, DecoderWrapper};
+
+use super::Tokenizer;
+use crate::chat::CHATML_TEMPLATE;
+use crate::checkpoint::Companions;
+use crate::error::LmError;
+
+/// A token that is never split and never the result of a merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpecialToken {
+    /// How it is written.
+    pub content: String,
+    /// Whether it frames text instead of being text.
+    pub special: bool,
+}
+
+/// The framing tokens of ChatML, and the marks around thoughts (which are text, as in Qwen3).
+pub fn chatml_tokens() -> Vec<SpecialToken> {
+    [
+        ("<|endoftext|>", true),
+        ("<|im_start|>", true),
+        ("<|im_end|>", true),
+        ("<think>", false),
+        ("</think>", false),
+    ]
+    .map(|(content, special)| SpecialToken { content: content.to_owned(), special })
+    .to_vec()
+}
+
+/// Where merges may not reach across.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Splitting {
+    /// Between words, and around every digit: a tokenizer for text of any kind.
+    Words,
+    /// Only around numbers: whole phrases become tokens. Texts made from templates shrink to a third.
+    Phrases,
+}
+
+impl Splitting {
+    fn pre_tokenizer(self) -> Result<PreTokenizerWrapper, String> {
+        let sequence = match self {
+            Self::Words => vec![
+                PreTokenizerWrapper::Digits(Digits::new(true)),
+                PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
+            ],
+            Self::Phrases => {
+                let pattern = SplitPattern::Regex(r"\p{N}+|[^\p{N}]+".to_owned());
+                let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
+                    .map_err(|error| error.to_string())?;
+                vec![
+                    PreTokenizerWrapper::Split(split),
+                    PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)),
+                ]
+            }
+        };
+        Ok(PreTokenizerWrapper::Sequence(Sequence::new(sequence)))
+    }
+}
+
+/// [`train_bpe_with`] merges that stay inside words.
+pub fn train_bpe(
+    texts: &[impl AsRef<str> + Sync],
+    vocab_size: usize,
+    special: &[SpecialToken],
+) -> Result<Vec<u8>, LmError> {
+    train_bpe_with(texts, vocab_size, special, Splitting::Words)
+}
+
+/// Trains a byte-level BPE on `texts` and gives the content of its `tokenizer.json`. The special tokens come first, then
+/// the 256 bytes, then merges until `vocab_size` tokens exist or the texts have no pair left that occurs twice. Every text can be encoded, and decodes to itself.
+pub fn train_bpe_with(
+    texts: &[impl AsRef<str> + Sync],
+    vocab_size: usize,
+    special: &[SpecialToken],
+    splitting: Splitting,
+) -> Result<Vec<u8>, LmError> {
+    let wrong = |problem: String| LmError::Tokenizer { path: new_path(), problem };
+    let least = 256 + special.len();
+    if vocab_size < least {
+        return Err(wrong(format!(
+            "a vocabulary of {vocab_size} cannot hold the 256 bytes and {} special tokens; ask for at least {least}",
+            special.len()
+        )));
+    }
+    let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
+    tokenizer.with_pre_tokenizer(Some(splitting.pre_tokenizer().map_err(wrong)?));
+    tokenizer.with_decoder(Some(DecoderWrapper::ByteLevel(ByteLevel::new(false, false, true))));
+    let added = special
+        .iter()
+        .map(|token| AddedToken::from(token.content.clone(), token.special).normalized(false));
+    let trainer = BpeTrainer::builder()
+        .vocab_size(vocab_size)
+        .min_frequency(2)
+        .show_progress(false)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .special_tokens(added.collect())
+        .build();
+    let mut trainer = TrainerWrapper::BpeTrainer(trainer);
+    tokenizer
+        .train(&mut trainer, texts.iter().map(AsRef::as_ref))
+        .map_err(|error| wrong(format!("training failed: {error}")))?;
+    let text = tokenizer.to_string(true).map_err(|error| wrong(error.to_string()))?;
+    Ok(text.into_bytes())
+}
+
+/// The small files of a model with a tokenizer from [`train_bpe`] and [`chatml_tokens`]: the tokenizer, its
+/// configuration, our ChatML template and where a response ends.
+pub fn chatml_companions(tokenizer_json: Vec<u8>) -> Result<Companions, LmError> {
+    let tokenizer = Tokenizer::from_json(&new_path(), &tokenizer_json)?;
+    let id = |token: &str| {
+        tokenizer.id(token).ok_or_else(|| LmError::Tokenizer {
+            path: new_path(),
+            problem: format!("`{token}` is not one of its tokens"),
+        })
+    };
+    let (end_of_text, end_of_turn) = (id("<|endoftext|>")?, id("<|im_end|>")?);
+    let tokenizer_config = json!({
+        "add_bos_token": false,
+        "bos_token": null,
+        "clean_up_tokenization_spaces": false,
+        "eos_token": "<|im_end|>",
+        "model_max_length": 1_000_000,
+        "pad_token": "<|endoftext|>",
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": null,
+    });
+    let generation =
+        json!({"eos_token_id": [end_of_turn, end_of_text], "pad_token_id": end_of_text});
+    let files = BTreeMap::from([
+        ("chat_template.jinja".to_owned(), CHATML_TEMPLATE.as_bytes().to_vec()),
+        ("generation_config.json".to_owned(), format!("{generation:#}\n").into_bytes()),
+        ("tokenizer.json".to_owned(), tokenizer_json),
+        ("tokenizer_config.json".to_owned(), format!("{tokenizer_config:#}\n").into_bytes()),
+    ]);
+    Ok(Companions { directory: PathBuf::new(), files })
+}
+
+fn new_path() -> PathBuf {
+    Path::new("(new tokenizer)").to_owned()
+}

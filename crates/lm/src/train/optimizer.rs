@@ -1,0 +1,120 @@
+//! AdamW over the flat parameter vector.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::TrainError;
+use crate::kernels::train_math::{self as math, AdamRates};
+
+/// Values one task updates; also the grain of the gradient norm's sum.
+const CHUNK: usize = 1 << 16;
+
+/// Settings of decoupled AdamW. Weight decay applies to every parameter, norms and biases included, as
+/// PyTorch's AdamW does by default.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AdamWConfig {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay rates of the first and second moment.
+    pub betas: (f64, f64),
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Global norm the gradient is clipped to; infinity turns clipping off.
+    pub clip: f64,
+}
+
+impl Default for AdamWConfig {
+    fn default() -> Self {
+        Self { lr: 1e-6, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, clip: 1.0 }
+    }
+}
+
+impl AdamWConfig {
+    /// Checks that the settings make sense.
+    pub(super) fn check(&self) -> Result<(), TrainError> {
+        let at_least_zero = |x: f64| x.is_finite() && x >= 0.0;
+        let rules = [
+            ("lr", self.lr, at_least_zero(self.lr), "expected a finite value of at least 0"),
+            ("betas.0", self.betas.0, (0.0..1.0).contains(&self.betas.0), "expected 0 <= beta < 1"),
+            ("betas.1", self.betas.1, (0.0..1.0).contains(&self.betas.1), "expected 0 <= beta < 1"),
+            (
+                "eps",
+                self.eps,
+                self.eps.is_finite() && self.eps > 0.0,
+                "expected a finite value above 0",
+            ),
+            (
+                "weight_decay",
+                self.weight_decay,
+                at_least_zero(self.weight_decay),
+                "expected a finite value of at least 0",
+            ),
+            ("clip", self.clip, self.clip > 0.0, "expected a value above 0"),
+        ];
+        match rules.into_iter().find(|&(_, _, holds, _)| !holds) {
+            Some((name, value, _, expected)) => {
+                Err(TrainError::Optimizer { name, value, expected })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The constants of step number `step` (from 1).
+    fn rates(&self, step: u64, clip: f64) -> AdamRates {
+        let power = step as f64;
+        AdamRates {
+            clip: clip as f32,
+            beta1: self.betas.0 as f32,
+            beta2: self.betas.1 as f32,
+            step_size: (self.lr / (1.0 - self.betas.0.powf(power))) as f32,
+            root_correction: (1.0 / (1.0 - self.betas.1.powf(power)).sqrt()) as f32,
+            eps: self.eps as f32,
+            keep: (1.0 - self.lr * self.weight_decay) as f32,
+        }
+    }
+}
+
+/// The optimiser's memory: both moments of every parameter and the number of steps taken.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Moments {
+    pub(super) first: Vec<f32>,
+    pub(super) second: Vec<f32>,
+    pub(super) step: u64,
+}
+
+impl Moments {
+    /// Makes room for `count` parameters; moments start at zero.
+    pub(super) fn allocate(&mut self, count: usize) {
+        if self.first.len() != count {
+            self.first = vec![0.0; count];
+            self.second = vec![0.0; count];
+        }
+    }
+
+    /// Applies one step; the gradient is scaled by `clip` and left at zero.
+    pub(super) fn update(
+        &mut self,
+        weights: &mut [f32],
+        gradient: &mut [f32],
+        config: &AdamWConfig,
+        clip: f64,
+    ) {
+        self.allocate(weights.len());
+        self.step += 1;
+        let rates = config.rates(self.step, clip);
+        weights
+            .par_chunks_mut(CHUNK)
+            .zip(gradient.par_chunks_mut(CHUNK))
+            .zip(self.first.par_chunks_mut(CHUNK))
+            .zip(self.second.par_chunks_mut(CHUNK))
+            .for_each(|(((w, g), m), v)| math::adamw(w, g, m, v, &rates));
+    }
+}
+
+/// The norm of a vector; not finite when any value is not.
+pub(super) fn norm(values: &[f32]) -> f64 {
+    let parts: Vec<f64> = values.par_chunks(CHUNK).map(math::sum_of_squares).collect();
+    parts.iter().sum::<f64>().sqrt()
+}

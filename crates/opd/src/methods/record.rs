@@ -1,0 +1,121 @@
+//! What a method saw and decided in one explorer batch: the raw material of the paper's figures 3 to 8.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::episode::{DivergenceSource, EpisodeEnd, ScoredBatch, TurnDrop};
+use crate::locate::horizon::Tick;
+use crate::refine::focus::FocusMass;
+use crate::validate::fork::{FinishedFork, ForkRequest, ForkResult};
+use crate::validate::gate::Verdict;
+
+/// Trained tokens by kind of row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TokenCounts {
+    /// The student's own turns.
+    pub opd: u64,
+    /// Hinted responses.
+    pub gi: u64,
+    /// The teacher's turns.
+    pub teacher_nll: u64,
+    /// Bridges.
+    pub bridge: u64,
+}
+
+impl TokenCounts {
+    /// Share of the trained tokens that guidance wrote (figure 4c); `None` without tokens.
+    pub fn guided_share(&self) -> Option<f64> {
+        let guided = self.gi + self.teacher_nll + self.bridge;
+        let all = guided + self.opd;
+        (all > 0).then(|| guided as f64 / all as f64)
+    }
+}
+
+/// One fork: what it asked, what came of it, what it changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForkRecord {
+    /// What was asked for, the divergence `D_t` included.
+    pub request: ForkRequest,
+    /// Values, gain and gate.
+    pub verdict: Verdict,
+    /// The reason code of a closed gate.
+    pub reason: Option<String>,
+    /// Mean `KL(q_H || p_0)` of the hinted response under the snapshot, where it was measured.
+    pub internalization_gap: Option<f64>,
+    /// Where the weight of the focused turn went; only of accepted forks.
+    pub focus: Option<FocusMass>,
+}
+
+impl ForkRecord {
+    pub(super) fn new(
+        request: &ForkRequest,
+        fork: &FinishedFork,
+        verdict: Verdict,
+        focus: Option<FocusMass>,
+    ) -> Self {
+        let internalization_gap = match &fork.result {
+            ForkResult::Pair(pair) => pair.internalization_gap,
+            ForkResult::Dropped(_) => None,
+        };
+        let reason = verdict.reason.map(|reason| reason.to_string());
+        Self { request: *request, verdict, reason, internalization_gap, focus }
+    }
+}
+
+/// Everything a method reports about one explorer batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BatchRecord {
+    /// The explorer batch, from 1.
+    pub batch: u64,
+    /// How divergences were measured.
+    pub divergence: DivergenceSource,
+    /// The horizon the batch was rolled out with.
+    pub horizon: usize,
+    /// The gap-adaptive clock's tick: competence, pace, next horizon. `None` with a fixed clock.
+    pub tick: Option<Tick>,
+    /// The teacher's share of turns (Guided-OPD).
+    pub teacher_share: Option<f64>,
+    /// Mean number of replayed turns (B2F curricula).
+    pub mean_prefix: Option<f64>,
+    /// Episodes by the way they ended (figure 3b).
+    pub terminations: BTreeMap<EpisodeEnd, u64>,
+    /// Episodes that solved their task.
+    pub successes: u64,
+    /// Turns without a row, by reason.
+    pub dropped_turns: BTreeMap<TurnDrop, u64>,
+    /// Every fork (figures 4a, 4b, 4d).
+    pub forks: Vec<ForkRecord>,
+    /// Trained tokens (figure 4c).
+    pub tokens: TokenCounts,
+}
+
+impl BatchRecord {
+    /// Forks whose branches were both valued.
+    pub fn complete_pairs(&self) -> usize {
+        self.forks.iter().filter(|fork| fork.verdict.is_complete()).count()
+    }
+
+    /// Forks that opened the gate.
+    pub fn accepted(&self) -> usize {
+        self.forks.iter().filter(|fork| fork.verdict.accepted).count()
+    }
+
+    /// How many forks each reason code closed.
+    pub fn reasons(&self) -> BTreeMap<&str, u64> {
+        let mut counts = BTreeMap::new();
+        for reason in self.forks.iter().filter_map(|fork| fork.reason.as_deref()) {
+            *counts.entry(reason).or_insert(0) += 1;
+        }
+        counts
+    }
+}
+
+/// How many episodes ended in which way.
+pub(super) fn terminations(batch: &ScoredBatch) -> BTreeMap<EpisodeEnd, u64> {
+    let mut counts = BTreeMap::new();
+    for episode in &batch.episodes {
+        *counts.entry(episode.end).or_insert(0) += 1;
+    }
+    counts
+}

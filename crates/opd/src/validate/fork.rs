@@ -1,0 +1,168 @@
+//! What a fork asks for, and what a finished pair of branches holds (eq. gi-paired-branches).
+//!
+//! Branches exist to be compared: their continuation turns never enter the buffer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::episode::ScoredTurn;
+use crate::random::{Purpose, StreamKey};
+
+/// The instruction that closes the text a hinted student reads (appendix C).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Feedback {
+    /// Take the feedback into account (the paper's default).
+    #[default]
+    Incorporate,
+    /// Reconsider the decision (ablation of table 3).
+    Reconsider,
+}
+
+/// How the two branches of a fork differ at the fork turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkKind {
+    /// Base: the snapshot samples a fresh response. Guided: it samples one with the teacher's hint in view.
+    Hint {
+        /// How the hint is framed.
+        feedback: Feedback,
+    },
+    /// Base: the original action is executed again. Guided: the teacher's own turn is executed.
+    Bridge,
+}
+
+/// One of the two branches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Without guidance.
+    Base,
+    /// With the hint, or after the bridge.
+    Guided,
+}
+
+/// A fork to run: the state both branches start from (eq. gi-paired-branches).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ForkRequest {
+    /// The episode's key inside the explorer batch.
+    pub episode: u64,
+    /// The turn to fork at: both branches start from the state before it.
+    pub turn: usize,
+    /// What the guided branch gets.
+    pub kind: ForkKind,
+    /// Turns the snapshot plays after the fork turn, `H`.
+    pub continuation_turns: usize,
+    /// Temperature of the teacher's log-probabilities of continuation tokens, `tau`.
+    pub score_temperature: f64,
+    /// The divergence `D_t` that led here.
+    pub divergence: f64,
+}
+
+impl ForkRequest {
+    /// The stream a student response of this fork is sampled from, at turn `turn` of the episode.
+    pub fn stream(&self, seed: u64, batch: u64, side: Side, turn: usize) -> StreamKey {
+        let purpose = match side {
+            Side::Base => Purpose::ForkBase,
+            Side::Guided => Purpose::ForkHinted,
+        };
+        // Forks of one episode start at different turns, so the pair (fork turn, turn) names the draw.
+        let place = ((self.turn as u32) << 16) | (turn as u32 & 0xffff);
+        StreamKey::new(seed, batch, self.episode, purpose, place)
+    }
+}
+
+/// Why a fork gave no pair of branches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkDrop {
+    /// The restored observation or actions differ from the recorded ones.
+    RestoreMismatch,
+    /// The environment could not be restored.
+    RestoreFailed,
+    /// The teacher's hint was empty.
+    HintEmpty,
+    /// The teacher failed to give a hint.
+    HintFailed,
+    /// The original action or the bridge is not among the admissible ones.
+    InadmissibleAction,
+    /// The teacher's turn holds no action.
+    UnparsedAction,
+    /// Time ran out before the branches began.
+    Timeout,
+    /// An engine failed before the branches began.
+    EngineFailure,
+}
+
+/// How a branch came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BranchEnd {
+    /// It played all continuation turns.
+    Horizon,
+    /// The environment ended the episode.
+    Ended {
+        /// Whether the task was solved.
+        success: bool,
+    },
+    /// The episode's limit of turns was reached.
+    TurnLimit,
+    /// Time ran out.
+    Timeout,
+    /// An engine or the environment failed.
+    EngineFailure,
+    /// A prompt grew beyond the limit.
+    PromptTooLong,
+}
+
+impl BranchEnd {
+    /// Whether something other than the episode itself cut the branch short.
+    pub fn is_cut(self) -> bool {
+        match self {
+            Self::Timeout | Self::EngineFailure | Self::PromptTooLong => true,
+            Self::Horizon | Self::Ended { .. } | Self::TurnLimit => false,
+        }
+    }
+}
+
+/// One branch, rolled out and scored in hint-free contexts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Branch {
+    /// The response at the fork turn.
+    pub response: ScoredTurn,
+    /// The turns after it.
+    pub continuation: Vec<ScoredTurn>,
+    /// How it ended.
+    pub end: BranchEnd,
+}
+
+/// Both branches of a fork (eq. gi-paired-branches).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pair {
+    /// Without guidance.
+    pub base: Branch,
+    /// With the hint, or after the bridge.
+    pub guided: Branch,
+    /// Mean `KL(q_H || p_0)` of the guided response under the snapshot, where it was measured.
+    pub internalization_gap: Option<f64>,
+}
+
+/// What became of a fork.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkResult {
+    /// Both branches were started.
+    Pair(Box<Pair>),
+    /// No branch could be started.
+    Dropped(ForkDrop),
+}
+
+/// A fork that has been run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FinishedFork {
+    /// The episode's key inside the explorer batch.
+    pub episode: u64,
+    /// The fork turn.
+    pub turn: usize,
+    /// What became of it.
+    pub result: ForkResult,
+}

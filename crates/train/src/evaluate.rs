@@ -1,0 +1,143 @@
+//! Evaluation: how well a student plays a split, by the paper's measures.
+
+use std::collections::BTreeMap;
+
+use lens_agent::{Plan, Setup, play};
+use lens_engine::{Policy, Sampling};
+use lens_env::Task;
+use lens_opd::episode::EpisodeEnd;
+use lens_opd::methods::exposure::Exposure;
+use lens_opd::random::Purpose;
+use lens_opd::stats::metrics::{self, EvalEpisode};
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+
+/// How a split is played.
+#[derive(Clone)]
+pub struct Evaluator {
+    /// The environments and their limits.
+    pub setup: Setup,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Episodes played side by side.
+    pub workers: usize,
+}
+
+/// What one played task came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// The task.
+    pub task: String,
+    /// Its kind.
+    pub kind: String,
+    /// Whether it was solved.
+    pub success: bool,
+    /// The benchmark's own score at the end.
+    pub score: f64,
+    /// Turns taken.
+    pub turns: usize,
+    /// How the episode ended.
+    pub end: EpisodeEnd,
+}
+
+/// The measures of a group of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Measures {
+    /// Tasks played.
+    pub tasks: usize,
+    /// Share solved, in percent.
+    pub success_rate: f64,
+    /// Mean score of 100; `None` on ALFWorld, which has none.
+    pub score: Option<f64>,
+    /// Mean turns used, the limit where a task was not solved.
+    pub rounds: f64,
+}
+
+/// A split's evaluation at one seed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// The split.
+    pub split: String,
+    /// The seed of the draws.
+    pub seed: u64,
+    /// All tasks together.
+    pub all: Measures,
+    /// Per kind of task.
+    pub kinds: BTreeMap<String, Measures>,
+    /// Every task.
+    pub tasks: Vec<TaskResult>,
+}
+
+impl Evaluator {
+    /// Plays `tasks` of `split` with draws named by `seed` and `step`.
+    pub fn evaluate(
+        &self,
+        policy: &dyn Policy,
+        split: &str,
+        tasks: &[Task],
+        seed: u64,
+        step: u64,
+        mut progress: impl FnMut(usize),
+    ) -> Result<Evaluation, TrainError> {
+        let mut results = Vec::with_capacity(tasks.len());
+        for (group, chunk) in tasks.chunks(self.workers.max(1)).enumerate() {
+            let plans = chunk.iter().enumerate().map(|(place, task)| Plan {
+                key: (group * self.workers.max(1) + place) as u64,
+                task: task.clone(),
+                exposure: Exposure::student(self.setup.turn_limit),
+                reference: None,
+                seed,
+                batch: step,
+                purpose: Purpose::Evaluation,
+                sampling: self.sampling,
+            });
+            let episodes = play(&self.setup, policy, None, plans.collect(), false)?;
+            for episode in episodes {
+                results.push(TaskResult {
+                    task: episode.plan.task.id.clone(),
+                    kind: episode.plan.task.kind.clone(),
+                    success: episode.success,
+                    score: episode.score,
+                    turns: episode.prefix + episode.turns.len(),
+                    end: episode.end,
+                });
+            }
+            progress(results.len());
+        }
+        let mut by_kind: BTreeMap<String, Vec<&TaskResult>> = BTreeMap::new();
+        for result in &results {
+            by_kind.entry(result.kind.clone()).or_default().push(result);
+        }
+        let mut kinds = BTreeMap::new();
+        for (kind, results) in by_kind {
+            kinds.insert(kind, self.measures(&results)?);
+        }
+        let all = self.measures(&results.iter().collect::<Vec<_>>())?;
+        Ok(Evaluation { split: split.to_owned(), seed, all, kinds, tasks: results })
+    }
+
+    /// The measures of any group of results; seen and unseen games pooled, for one.
+    pub fn measures(&self, results: &[&TaskResult]) -> Result<Measures, TrainError> {
+        let episodes: Vec<EvalEpisode> = results
+            .iter()
+            .map(|result| EvalEpisode {
+                success: result.success,
+                score: result.score,
+                turns: result.turns,
+            })
+            .collect();
+        let measure = match self.setup.benchmark.name() {
+            "webshop" => metrics::webshop,
+            "scienceworld" => metrics::scienceworld,
+            _ => metrics::alfworld,
+        };
+        let broken = |error: lens_opd::error::InputError| {
+            TrainError::Nothing(format!("evaluation: {error}"))
+        };
+        let result = measure(&episodes).map_err(broken)?;
+        let rounds = metrics::rounds(&episodes, self.setup.turn_limit).map_err(broken)?;
+        let (success_rate, score) = (result.success_rate, result.score);
+        Ok(Measures { tasks: results.len(), success_rate, score, rounds })
+    }
+}

@@ -1,0 +1,122 @@
+//! Files that are either whole or not there.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this module is the one that may touch files directly"
+)]
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use crate::error::TrainError;
+
+/// Writes a file aside, makes it durable, and puts it in place in one step.
+pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
+    let aside = path.with_added_extension("partial");
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&aside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&aside, path)
+    };
+    write().map_err(TrainError::file("write", path))?;
+    sync_parent(path)
+}
+
+/// Writes and makes durable a file inside a folder that is itself still aside.
+pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<(), TrainError> {
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(content)?;
+        file.sync_all()
+    };
+    write().map_err(TrainError::file("write", path))
+}
+
+/// Puts a finished folder in place in one step.
+pub(crate) fn publish_folder(aside: &Path, place: &Path) -> Result<(), TrainError> {
+    sync_folder(aside)?;
+    std::fs::rename(aside, place).map_err(TrainError::file("publish", place))?;
+    sync_parent(place)
+}
+
+/// Makes every file below a folder, and the folder itself, durable.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), TrainError> {
+    for entry in std::fs::read_dir(folder).map_err(TrainError::file("read", folder))? {
+        let path = entry.map_err(TrainError::file("read", folder))?.path();
+        if path.is_dir() {
+            sync_folder(&path)?;
+        } else {
+            let sync = || File::open(&path)?.sync_all();
+            sync().map_err(TrainError::file("sync", &path))?;
+        }
+    }
+    let sync = || File::open(folder)?.sync_all();
+    sync().map_err(TrainError::file("sync", folder))
+}
+
+fn sync_parent(path: &Path) -> Result<(), TrainError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let sync = || File::open(parent)?.sync_all();
+    sync().map_err(TrainError::file("sync", parent))
+}
+
+/// Appends to a file that may be cut back to a recorded length.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: File,
+    path: std::path::PathBuf,
+    length: u64,
+}
+
+impl Journal {
+    /// Opens (or makes) a journal and cuts it back to `length`: what lies behind was written after the last checkpoint.
+    pub(crate) fn open(path: &Path, length: u64) -> Result<Self, TrainError> {
+        let open = || -> std::io::Result<File> {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .read(true)
+                .write(true)
+                .open(path)?;
+            if file.metadata()?.len() < length {
+                return Err(std::io::Error::other(format!(
+                    "it is shorter than the {length} bytes the checkpoint recorded"
+                )));
+            }
+            file.set_len(length)?;
+            Ok(file)
+        };
+        let mut file = open().map_err(TrainError::file("open", path))?;
+        std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))
+            .map_err(TrainError::file("open", path))?;
+        Ok(Self { file, path: path.to_owned(), length })
+    }
+
+    /// Adds one JSON line.
+    pub(crate) fn line(&mut self, value: &serde_json::Value) -> Result<(), TrainError> {
+        self.bytes(format!("{value}\n").as_bytes())
+    }
+
+    /// Adds raw bytes.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), TrainError> {
+        self.file.write_all(bytes).map_err(TrainError::file("write", &self.path))?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes what was added durable and gives the length to record.
+    pub(crate) fn sync(&mut self) -> Result<u64, TrainError> {
+        self.file.sync_data().map_err(TrainError::file("sync", &self.path))?;
+        Ok(self.length)
+    }
+}
+
+/// Megabytes free where `path` lies; `None` where the system does not say.
+pub fn free_megabytes(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize) / 1_000_000)
+}

@@ -1,0 +1,21 @@
+//! Training: Algorithm 1 as readable code, and everything that keeps a run from being lost.
+//!
+//! [`iteration`] is one explorer batch: locate, validate, refine. [`run`] repeats it, learns from the rows,
+//! evaluates and saves. The loop knows methods, engines and environments by their traits alone. Nothing in it
+//! depends on the clock or on how many threads there are, so a run that was killed and resumed ends in the same bytes.
+#![forbid(unsafe_code)]
+
+pub mod books;
+pub mod checkpoint;
+pub mod error;
+pub mod evaluate;
+pub mod files;
+pub mod iteration;
+pub mod queue;
+pub mod run;
+pub mod sft;
+pub mod tasks;
+pub mod tensorboard;
+
+pub use error::TrainError;
+pub use run::{Finish, Progress, Run};

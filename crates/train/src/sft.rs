@@ -1,0 +1,99 @@
+//! Supervised fine-tuning: the tokens themselves are the target.
+
+use lens_engine::native::NativeLearner;
+use lens_engine::{LearnReport, LearnRow, Learner, Supervision};
+use lens_opd::random::{Purpose, StreamKey};
+
+use crate::error::TrainError;
+
+/// A prompt and the response to learn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Example {
+    /// The prompt's tokens.
+    pub prompt: Vec<u32>,
+    /// The response's tokens, its end-of-turn token included.
+    pub response: Vec<u32>,
+}
+
+/// How examples are learned.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SftOptions {
+    /// Optimiser steps.
+    pub steps: u64,
+    /// Examples in one step.
+    pub batch_size: usize,
+    /// The highest learning rate.
+    pub lr: f64,
+    /// Steps over which the rate rises from zero; afterwards it falls to a tenth along a cosine.
+    pub warmup: u64,
+    /// The seed of the examples' order.
+    pub seed: u64,
+}
+
+impl SftOptions {
+    /// The learning rate of step `step` (from 1).
+    pub fn rate(&self, step: u64) -> f64 {
+        if step <= self.warmup {
+            return self.lr * step as f64 / self.warmup.max(1) as f64;
+        }
+        let rest = (self.steps - self.warmup.min(self.steps)).max(1) as f64;
+        let gone = ((step - self.warmup) as f64 / rest).min(1.0);
+        self.lr * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * gone).cos()))
+    }
+}
+
+/// Learns `examples` in passes of keyed order. The loss of a step is the mean over its response tokens.
+pub fn fine_tune(
+    learner: &mut NativeLearner,
+    examples: &[Example],
+    options: &SftOptions,
+    mut on_step: impl FnMut(u64, &LearnReport),
+) -> Result<(), TrainError> {
+    if examples.is_empty() {
+        return Err(TrainError::Nothing("there are no examples to learn from".to_owned()));
+    }
+    let mut order: Vec<usize> = Vec::new();
+    let mut pass = 0;
+    for step in 1..=options.steps {
+        let mut batch = Vec::with_capacity(options.batch_size);
+        while batch.len() < options.batch_size {
+            if order.is_empty() {
+                order = (0..examples.len()).collect();
+                let key = StreamKey::new(options.seed, pass, 0, Purpose::RowOrder, 0);
+                key.open().shuffle(&mut order);
+                pass += 1;
+            }
+            batch.extend(order.pop().map(|place| &examples[place]));
+        }
+        let tokens: usize = batch.iter().map(|example| example.response.len()).sum();
+        let share = 1.0 / tokens.max(1) as f32;
+        let rows: Vec<LearnRow> = batch
+            .into_iter()
+            .map(|example| LearnRow {
+                prompt: example.prompt.clone(),
+                response: example.response.clone(),
+                coefficients: vec![share; example.response.len()],
+                supervision: Supervision::Tokens,
+            })
+            .collect();
+        learner.set_learning_rate(options.rate(step));
+        let report = learner.learn(&rows)?;
+        on_step(step, &report);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_rises_then_falls_to_a_tenth() {
+        let options = SftOptions { steps: 100, batch_size: 1, lr: 1.0, warmup: 10, seed: 0 };
+        assert_eq!(options.rate(1), 0.1);
+        assert_eq!(options.rate(10), 1.0);
+        assert!((options.rate(55) - 0.55).abs() < 1e-12);
+        assert!((options.rate(100) - 0.1).abs() < 1e-12);
+        assert!((1..100).all(|step| step < 10 || options.rate(step + 1) <= options.rate(step)));
+    }
+}
