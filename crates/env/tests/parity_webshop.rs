@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use lens_env::webshop::replay::{Replayer, Report};
-use lens_env::webshop::{GoalKind, Shop, ShopSettings};
+use lens_env::webshop::{GoalKind, ObservationMode, Shop, ShopSettings, WebShop};
+use lens_env::{Benchmark, demonstrate};
 
 /// The shared folder, or `None` (with a line that says so) where it is absent.
 fn shared() -> Option<PathBuf> {
@@ -20,7 +21,7 @@ fn shared() -> Option<PathBuf> {
         "{} is required and absent",
         folder.display()
     );
-    println!("skipped: ../shared is not beside the project");
+    eprintln!("skipped: ../shared is not beside the project");
     None
 }
 
@@ -129,4 +130,61 @@ fn colours() {
 #[test]
 fn random_numbers() {
     compare("pyrandom.jsonl", "random numbers", 75);
+}
+
+fn webshop() -> Option<Arc<WebShop>> {
+    let shop = Arc::clone(&replayer()?.synthetic);
+    Some(Arc::new(WebShop::new(shop, ObservationMode::TextRich)))
+}
+
+#[test]
+fn the_papers_sessions_exist() {
+    let Some(webshop) = webshop() else { return };
+    assert_eq!(webshop.shop().goals().len(), 6910);
+    let sizes: Vec<usize> = webshop.splits().iter().map(|split| split.tasks).collect();
+    assert_eq!(sizes, [4096, 100]);
+}
+
+#[test]
+fn the_expert_earns_what_it_is_known_for() {
+    let Some(webshop) = webshop() else { return };
+    let expert = webshop.expert().unwrap();
+    let mut environment = Arc::clone(&webshop).environment().unwrap();
+    let (mut score, mut successes) = (0.0, 0);
+    for task in webshop.tasks("test").unwrap() {
+        let played = demonstrate(&mut *environment, &*expert, &task, 15, 2).unwrap();
+        score += played.last.score;
+        successes += u32::from(played.success());
+    }
+    assert!(score >= 91.0 && successes >= 82, "{score} {successes}");
+}
+
+#[test]
+fn reference_actions_solve_nine_sessions_in_ten() {
+    let Some(webshop) = webshop() else { return };
+    let tasks = webshop.tasks("train").unwrap();
+    let some: Vec<_> = tasks.iter().step_by(20).collect();
+    let solved = some.iter().filter(|task| webshop.reference_actions(task).unwrap().is_some());
+    assert!(solved.count() * 10 >= some.len() * 9);
+}
+
+/// Without a noun table the rule of thumb must not be much worse than another release of the original's tagger, which
+/// changes 2 to 3 factors in a hundred.
+#[test]
+fn rewards_without_a_noun_table_are_close() {
+    let (Some(replayer), Some(shared)) = (replayer(), shared()) else { return };
+    let exact = &replayer.synthetic;
+    let rough = Shop::open(&shared.join("data/webshop"), None, ShopSettings::default()).unwrap();
+    let products = exact.catalogue().products.len();
+    let (mut tried, mut different) = (0_u32, 0_u32);
+    for goal in (0..exact.goals().len()).step_by(7) {
+        for step in 0..8 {
+            let product = (goal * 31 + step * 127) % products;
+            let factor = |shop: &Shop| shop.reward(goal, product, &[]).unwrap().kind.factor;
+            tried += 1;
+            different += u32::from(factor(exact) != factor(&rough));
+        }
+    }
+    eprintln!("without a noun table {different} of {tried} factors differ");
+    assert!(f64::from(different) < 0.03 * f64::from(tried), "{different} of {tried}");
 }

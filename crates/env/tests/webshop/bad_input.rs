@@ -56,6 +56,34 @@ fn missing_files_are_named_with_what_to_do() {
 }
 
 #[test]
+fn malformed_files_are_named_with_line_and_place() {
+    assert_eq!(
+        message("{}", "{}"),
+        "items_shuffle.json:1: after 0 good entries: invalid type: map, expected a list at line 1 column 1"
+    );
+    assert_eq!(
+        message("[]", "[]"),
+        "items_ins_v2.json:1: after 0 good entries: invalid type: sequence, expected an object at line 1 column 1"
+    );
+    let plain = product("name", &"Lamp".into());
+    let open = plain.trim_end_matches(']');
+    assert!(message(open, "{}").contains("EOF while parsing"));
+    let two = format!("{open},\n{{\"asin\": 5}}]");
+    assert_eq!(
+        message(&two, "{}"),
+        "items_shuffle.json:2: after 1 good entries: invalid type: integer `5`, expected a string at line 2 column 11"
+    );
+    for key in ["asin", "name", "category", "query", "product_category", "full_description"] {
+        let without = product(key, &serde_json::Value::Null);
+        assert!(message(&without, "{}").contains("expected a string"), "{key}");
+    }
+    let text = message(&product("small_description", &5.into()), "{}");
+    assert!(text.contains("a list of strings or one string"), "{text}");
+    let text = message(&product("customization_options", &"Red".into()), "{}");
+    assert!(text.contains("an object of option lists, or an empty string"), "{text}");
+}
+
+#[test]
 fn absurd_values_are_named_with_the_product() {
     for (price, reason) in [
         ("5 dollars", "has no dollar sign"),
@@ -79,6 +107,38 @@ fn absurd_values_are_named_with_the_product() {
     let instruction = "{\"LW00000001\": {\"instruction\": \"Find me lamps\", \"instruction_attributes\": [\"x\"]}}";
     let text = message(&product("customization_options", &options.into()), instruction);
     assert!(text.starts_with("product LW00000001: its options have more than 1000000"), "{text}");
+}
+
+#[test]
+fn odd_but_sound_products_are_taken_as_the_original_takes_them() {
+    let shop = |products: &str| open(folder(products, "{}").path()).unwrap();
+    let plain = product("name", &"Lamp".into());
+    let loaded = shop(&plain);
+    let lamp = &loaded.catalogue().products[0];
+    assert_eq!(lamp.options.len(), 1, "an option without values is none");
+    assert_eq!((&*lamp.options[0].name, &*lamp.options[0].values[0]), ("color", "red"));
+    assert_eq!(&*lamp.attributes[0], "DUMMY_ATTR");
+    for skipped in ["nan", "LONGER-THAN-TEN"] {
+        assert!(shop(&product("asin", &skipped.into())).catalogue().products.is_empty());
+    }
+    let other = product("name", &"Other".into());
+    let twice = format!("{},{}", plain.trim_end_matches(']'), other.trim_start_matches('['));
+    let loaded = shop(&twice);
+    assert_eq!(loaded.catalogue().products.len(), 1, "the first of two equal numbers stays");
+    assert_eq!(&*loaded.catalogue().products[0].title, "Lamp");
+    let cased = product(
+        "customization_options",
+        &serde_json::json!({"Color": [{"value": " Red/Blue "}], "size": [{"value": "8"}], "COLOR": [{"value": "x"}]}),
+    );
+    let loaded = shop(&cased);
+    let names: Vec<&str> =
+        loaded.catalogue().products[0].options.iter().map(|o| &*o.name).collect();
+    assert_eq!(names, ["color", "size"]);
+    assert_eq!(&*loaded.catalogue().products[0].options[0].values[0], "x");
+    let one = product("small_description", &"only one".into());
+    assert_eq!(shop(&one).catalogue().products[0].bullets.len(), 1);
+    let empty = shop("[]");
+    assert!(empty.goals().is_empty() && Session::start(&empty, 0).is_none());
 }
 
 /// A few generated products as files, and the same with some bytes changed.

@@ -1,7 +1,8 @@
 //! The generated catalogue: its statistics, its odd cases, its files.
 
-use lens_env::webshop::generator::{self};
+use lens_env::webshop::generator::{self, BUILT_IN_SEED};
 use lens_env::webshop::statistics::Statistics;
+use lens_env::webshop::{GoalKind, Shop, ShopSettings};
 
 use crate::shop;
 
@@ -82,4 +83,27 @@ fn a_small_catalogue_is_the_beginning_of_a_large_one_and_seeds_differ() {
     assert_eq!(few, many[..20]);
     let other: Vec<_> = generator::products(4).take(20).collect();
     assert!(few.iter().zip(&other).all(|(a, b)| a != b));
+}
+
+#[test]
+fn the_written_files_give_the_same_shop() {
+    let folder = tempfile::tempdir().unwrap();
+    generator::write(folder.path(), BUILT_IN_SEED, 1000).unwrap();
+    for goals in [GoalKind::Synthetic, GoalKind::Human] {
+        let settings = ShopSettings { goals, ..ShopSettings::default() };
+        let read = Shop::open(folder.path(), None, settings).unwrap();
+        let made = generator::shop(BUILT_IN_SEED, settings).unwrap();
+        assert_eq!(read.catalogue().products, made.catalogue().products);
+        assert_eq!(read.prices(), made.prices());
+        assert_eq!(read.goals().len(), made.goals().len());
+        for number in 0..read.goals().len() {
+            assert_eq!(read.goal(number), made.goal(number));
+        }
+        for product in &made.catalogue().products {
+            assert_eq!(read.nouns().of(&product.title), made.nouns().of(&product.title));
+        }
+    }
+    let settings = ShopSettings { products: Some(50), ..ShopSettings::default() };
+    let first = Shop::open(folder.path(), None, settings).unwrap();
+    assert_eq!(first.catalogue().products.len(), 50);
 }

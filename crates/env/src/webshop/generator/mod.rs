@@ -58,7 +58,8 @@ pub fn shop(seed: u64, settings: ShopSettings) -> Result<Shop, EnvError> {
     for (number, made) in
         products(seed).take(settings.products.unwrap_or(BUILT_IN_PRODUCTS)).enumerate()
     {
-        let mut written = HashMap::from([(made.product.asin.clone(), made.human)]);
+        let human = (!made.human.is_empty()).then(|| (made.product.asin.clone(), made.human));
+        let mut written: HashMap<_, _> = human.into_iter().collect();
         let mut source = match settings.goals {
             GoalKind::Synthetic => InstructionSource::Synthetic,
             GoalKind::Human => InstructionSource::Human(&mut written),
