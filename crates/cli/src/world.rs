@@ -8,6 +8,8 @@ use lens_config::schema::{BenchmarkName, Config, WeightsName};
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
+use lens_env::scienceworld::{self, ScienceWorld};
+use lens_env::webshop::{self, GoalKind, ObservationMode, Shop, ShopSettings, WebShop};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 
@@ -27,8 +29,21 @@ pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> 
             };
             Ok(Arc::new(world))
         }
-        other => {
-            Err(Failure::user(format!("task.benchmark: training on {other} is not wired up yet")))
+        BenchmarkName::Webshop => {
+            // The built-in catalogue writes synthetic goals; 4,196 sessions are needed either way.
+            let settings =
+                ShopSettings { goals: GoalKind::Synthetic, price_seed: 0, products: None };
+            let shop = if built_in {
+                webshop::generator::shop(webshop::generator::BUILT_IN_SEED, settings)?
+            } else {
+                Shop::open(data, None, settings)?
+            };
+            Ok(Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich)))
+        }
+        BenchmarkName::Scienceworld => {
+            let package = (!built_in).then(|| data.clone());
+            let options = scienceworld::Options { package, ..scienceworld::Options::default() };
+            Ok(ScienceWorld::open(options)?)
         }
     }
 }

@@ -1,4 +1,5 @@
 //! Parity with the real engine, on the real games and its recordings.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a skipped test says so")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -7,6 +8,7 @@ use lens_env::alfworld::{Alfworld, Episode, Options, TaskKind, planner, replay};
 use lens_env::{Benchmark, Task};
 
 /// The folder with the real data, or `None` with a note where it is not beside the project.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn shared() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let folder = std::env::var_os("LENS_SHARED").map_or(beside, PathBuf::from);

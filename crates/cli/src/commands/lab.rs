@@ -90,13 +90,12 @@ impl Build {
         writeln!(out, "{} texts from the expert's play", texts.len())?;
         std::fs::create_dir_all(&self.out)?;
         let tokenizer_path = self.out.join("tokenizer.json");
-        let tokenizer = match std::fs::read(&tokenizer_path) {
-            Ok(tokenizer) => tokenizer,
-            Err(_) => {
-                let tokenizer = recipe::tokenizer(&texts, 4000)?;
-                lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
-                tokenizer
-            }
+        let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
+            tokenizer
+        } else {
+            let tokenizer = recipe::tokenizer(&texts, 4000)?;
+            lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
+            tokenizer
         };
         for mut plan in plans {
             plan.steps = self.steps.unwrap_or(plan.steps);

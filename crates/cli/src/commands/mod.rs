@@ -10,11 +10,16 @@ pub(crate) mod data;
 pub(crate) mod env;
 pub(crate) mod eval;
 pub(crate) mod expert;
+pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod model;
+pub(crate) mod open_model;
 pub(crate) mod play;
 pub(crate) mod quickstart;
+pub(crate) mod scienceworld;
+pub(crate) mod score;
 pub(crate) mod train;
+pub(crate) mod webshop;
 
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]
@@ -34,6 +39,10 @@ pub(crate) enum Command {
     /// Look at a model, convert it, or make a fresh one.
     #[command(subcommand)]
     Model(model::Model),
+    /// Continue a prompt with a model, to try it.
+    Generate(generate::Generate),
+    /// Say what a model, or a student and its teacher, think of a response.
+    Score(score::Score),
     /// Play a benchmark yourself in the terminal.
     #[command(subcommand)]
     Play(play::Play),
@@ -54,6 +63,8 @@ impl Command {
             Self::Lab(lab) => lab.run(out),
             Self::Config(command) => command.run(out),
             Self::Model(model) => model.run(out),
+            Self::Generate(generate) => generate.run(out),
+            Self::Score(score) => score.run(out),
             Self::Play(play) => play.run(out),
             Self::Env(command) => command.run(out),
             Self::Data(data) => data.run(out),

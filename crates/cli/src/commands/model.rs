@@ -1,5 +1,6 @@
 //! `lens model`: look at a model, convert it, make a fresh one.
 
+mod compare;
 mod inspect;
 
 use std::io::Write;
@@ -26,6 +27,9 @@ pub(crate) enum Model {
         /// Read all weights and say whether they are finite.
         #[arg(long)]
         check: bool,
+        /// Load the model as f32, bf16 and int8 and say what rounding its weights costs on built-in text.
+        #[arg(long)]
+        compare: bool,
         /// Print JSON for scripts.
         #[arg(long)]
         json: bool,
@@ -79,8 +83,8 @@ pub(crate) struct Writing {
 impl Model {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::Inspect { model, tensors, check, json } => {
-                inspect::run(&model, inspect::Wanted { tensors, check, json }, out)
+            Self::Inspect { model, tensors, check, compare, json } => {
+                inspect::run(&model, inspect::Wanted { tensors, check, compare, json }, out)
             }
             Self::Convert { source, target, dtype, tokenizer, writing } => {
                 convert(&source, &target, dtype, tokenizer.as_deref(), &writing, out)
@@ -123,7 +127,7 @@ impl Writing {
 }
 
 /// Whether a path means a GGUF file.
-fn is_gguf(path: &Path) -> bool {
+pub(crate) fn is_gguf(path: &Path) -> bool {
     path.is_file() || path.extension().is_some_and(|end| end == "gguf")
 }
 

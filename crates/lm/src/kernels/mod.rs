@@ -12,6 +12,8 @@ pub mod dispatch;
 pub mod elementwise;
 pub mod matrix;
 pub mod packed;
+pub mod peak;
 pub(crate) mod tile;
+pub(crate) mod train_gemm;
 pub(crate) mod train_math;
 pub(crate) mod train_matrix;

@@ -391,6 +391,11 @@ impl Packed {
                     )
                 };
             }
+            if finish.resume {
+                for next in &to[..count] {
+                    tile::prefetch(next.wrapping_add(TILE_ROWS * target.stride));
+                }
+            }
             // SAFETY: the rows have `depth` values from `start` on; the panels were sliced above; the target
             // is the caller's promise.
             unsafe {

@@ -7,7 +7,7 @@ use lens_lm::tensor::{Parameters, Tensor};
 use lens_opd::random::{Purpose, Stream, StreamKey};
 
 /// A configuration small enough for tests, with odd sizes on purpose.
-pub fn config(family: Family) -> ModelConfig {
+pub(crate) fn config(family: Family) -> ModelConfig {
     ModelConfig {
         family,
         hidden_size: 40,
@@ -28,7 +28,7 @@ pub fn config(family: Family) -> ModelConfig {
 }
 
 /// Random parameters; matrices are scaled so that the logits spread over a few units.
-pub fn parameters(config: &ModelConfig, seed: u64) -> Parameters {
+pub(crate) fn parameters(config: &ModelConfig, seed: u64) -> Parameters {
     let mut stream = StreamKey::new(seed, 0, 0, Purpose::Weights, 0).open();
     config
         .parameter_shapes()
@@ -45,15 +45,15 @@ pub fn parameters(config: &ModelConfig, seed: u64) -> Parameters {
         .collect()
 }
 
-pub fn model(config: &ModelConfig, seed: u64, format: WeightFormat) -> Model {
+pub(crate) fn model(config: &ModelConfig, seed: u64, format: WeightFormat) -> Model {
     Model::new(config, &parameters(config, seed), format).expect("valid parameters")
 }
 
-pub fn tokens(stream: &mut Stream, count: usize, vocab: usize) -> Vec<u32> {
+pub(crate) fn tokens(stream: &mut Stream, count: usize, vocab: usize) -> Vec<u32> {
     (0..count).map(|_| stream.below(vocab as u64).expect("not empty") as u32).collect()
 }
 
 /// Runs `work` on a pool of its own.
-pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool").install(work)
 }

@@ -11,7 +11,7 @@ use lens_lm::error::LmError;
 use lens_lm::gguf::GgufModel;
 use serde_json::{Value, json};
 
-use super::is_gguf;
+use super::{compare, is_gguf};
 use crate::failure::Failure;
 
 const HEADING: Style = AnsiColor::Cyan.on_default().bold();
@@ -22,6 +22,7 @@ const DIM: Style = Style::new().dimmed();
 pub(super) struct Wanted {
     pub(super) tensors: bool,
     pub(super) check: bool,
+    pub(super) compare: bool,
     pub(super) json: bool,
 }
 
@@ -54,10 +55,21 @@ struct TokenizerFacts {
 
 pub(super) fn run(model: &Path, wanted: Wanted, out: &mut dyn Write) -> Result<(), Failure> {
     let facts = gather(model, wanted.check)?;
+    let costs = wanted.compare.then(|| compare::costs(model)).transpose()?;
     if wanted.json {
-        writeln!(out, "{:#}", facts.json(wanted.tensors))?;
-    } else {
-        facts.print(model, wanted.tensors, out)?;
+        let mut object = facts.json(wanted.tensors);
+        if let Some(costs) = costs {
+            object["rounding"] = json!(costs);
+        }
+        writeln!(out, "{object:#}")?;
+        return Ok(());
+    }
+    facts.print(model, wanted.tensors, out)?;
+    if let Some(costs) = costs {
+        writeln!(out)?;
+        for cost in costs {
+            writeln!(out, "  {:<14} {}", format!("as {}", cost.format()), cost.line())?;
+        }
     }
     Ok(())
 }
