@@ -149,7 +149,7 @@ pub(crate) fn prompt_tokens(
     let messages: Vec<Message> =
         system.map(Message::system).into_iter().chain([Message::user(prompt)]).collect();
     let template = open.files.chat_template()?;
-    Ok(template.encode(&open.tokenizer, &messages, &ChatOptions::without_thinking())?)
+    Ok(template.encode(&open.tokenizer, &messages, &ChatOptions::default())?)
 }
 
 fn write_piece(out: &mut dyn Write, piece: &str) -> std::io::Result<()> {
