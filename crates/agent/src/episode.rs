@@ -82,13 +82,6 @@ pub struct Episode {
     pub failure: Option<String>,
 }
 
-impl Episode {
-    /// Turns used; the limit for an episode that did not solve its task.
-    pub fn rounds(&self, turn_limit: usize) -> usize {
-        if self.success { self.prefix + self.turns.len() } else { turn_limit }
-    }
-}
-
 struct Live {
     player: Option<Player>,
     episode: Episode,

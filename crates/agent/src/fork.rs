@@ -126,7 +126,7 @@ pub fn run_forks(
     for walk in &mut walks {
         walk.end.get_or_insert(BranchEnd::Horizon);
     }
-    finish(setup, student, teacher, works, walks)
+    finish(setup, student, teacher, works, &walks)
 }
 
 fn find<'a>(episodes: &'a [Episode], request: &'a ForkRequest) -> Work<'a> {
@@ -148,7 +148,7 @@ fn find<'a>(episodes: &'a [Episode], request: &'a ForkRequest) -> Work<'a> {
     if let Some(place) = place {
         work.turn = Some(&episode.turns[place]);
         work.past = episode.past[..request.turn.min(episode.past.len())].to_vec();
-        work.conversation = episode.conversations[place].clone();
+        work.conversation.clone_from(&episode.conversations[place]);
         work.dropped = None;
     }
     work
@@ -167,7 +167,7 @@ fn restore_all(setup: &Setup, works: &mut [Work<'_>]) -> Vec<Walk> {
             for side in [Side::Base, Side::Guided] {
                 match restore(setup, work) {
                     Ok(player) => {
-                        walks.push(Walk { fork, side, player, turns: Vec::new(), end: None })
+                        walks.push(Walk { fork, side, player, turns: Vec::new(), end: None });
                     }
                     Err(reason) => return (Vec::new(), Some(reason)),
                 }
@@ -259,7 +259,7 @@ fn guide(
                         }
                     }
                     ForkKind::Bridge => {
-                        work.bridge = Some((completion.tokens, completion.logprobs, text))
+                        work.bridge = Some((completion.tokens, completion.logprobs, text));
                     }
                 }
             }
@@ -489,10 +489,10 @@ fn finish(
     student: &dyn Policy,
     teacher: &dyn Teacher,
     works: Vec<Work<'_>>,
-    walks: Vec<Walk>,
+    walks: &[Walk],
 ) -> Result<Vec<ForkRun>, EngineError> {
     let mut calls = Vec::new();
-    for walk in &walks {
+    for walk in walks {
         let request = works[walk.fork].request;
         for (place, turn) in walk.turns.iter().enumerate() {
             let bridge_response = place == 0 && request.kind == ForkKind::Bridge;
@@ -507,12 +507,12 @@ fn finish(
         }
     }
     let mut answers = teacher.score(student, &calls, setup.deadline)?.into_iter();
-    let targets = cross_contexts(student, &works, &walks)?;
+    let targets = cross_contexts(student, &works, walks)?;
     let mut pairs: Vec<(Option<Branch>, Option<Branch>)> =
         works.iter().map(|_| (None, None)).collect();
     let mut logs: Vec<(BranchLog, BranchLog)> = works.iter().map(|_| Default::default()).collect();
     let mut responses: Vec<Vec<u32>> = works.iter().map(|_| Vec::new()).collect();
-    for walk in &walks {
+    for walk in walks {
         let kind = works[walk.fork].request.kind;
         let mut scored = Vec::with_capacity(walk.turns.len());
         for (place, turn) in walk.turns.iter().enumerate() {

@@ -152,15 +152,12 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
             let name = &after[..close];
             values.iter().find(|(slot, _)| *slot == name).map(|(_, value)| (close, *value))
         });
-        match slot {
-            Some((close, value)) => {
-                text.push_str(value);
-                rest = &after[close + 1..];
-            }
-            None => {
-                text.push('{');
-                rest = after;
-            }
+        if let Some((close, value)) = slot {
+            text.push_str(value);
+            rest = &after[close + 1..];
+        } else {
+            text.push('{');
+            rest = after;
         }
     }
     text.push_str(rest);

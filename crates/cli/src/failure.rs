@@ -10,6 +10,8 @@ pub(crate) enum Failure {
     User(anyhow::Error),
     /// Something failed while running. Exit code 2.
     Runtime(anyhow::Error),
+    /// Stopped on request with everything saved. Exit code 3.
+    Interrupted(String),
 }
 
 impl Failure {
@@ -24,6 +26,11 @@ impl Failure {
         let (code, error) = match self {
             Self::User(error) => (1, error),
             Self::Runtime(error) => (2, error),
+            Self::Interrupted(message) => {
+                // Standard error may be closed; the exit code still tells.
+                let _ = writeln!(anstream::stderr(), "{message}");
+                return ExitCode::from(3);
+            }
         };
         let broken_pipe = error.chain().any(|cause| {
             cause
@@ -70,5 +77,18 @@ impl From<lens_config::ConfigError> for Failure {
 impl From<lens_lm::error::LmError> for Failure {
     fn from(error: lens_lm::error::LmError) -> Self {
         if error.is_user_error() { Self::User(error.into()) } else { Self::Runtime(error.into()) }
+    }
+}
+
+impl From<lens_train::TrainError> for Failure {
+    fn from(error: lens_train::TrainError) -> Self {
+        use lens_train::TrainError;
+        match error {
+            TrainError::Folder { .. } | TrainError::Disk { .. } | TrainError::Nothing(_) => {
+                Self::User(error.into())
+            }
+            TrainError::Environment(error) => error.into(),
+            other => Self::Runtime(other.into()),
+        }
     }
 }

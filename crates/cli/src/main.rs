@@ -4,6 +4,10 @@
 mod commands;
 mod cpu_time;
 mod failure;
+mod interrupt;
+mod plot;
+mod progress;
+mod world;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -13,6 +13,8 @@ pub mod demonstration;
 pub mod environment;
 pub mod error;
 pub mod expert;
+pub mod scienceworld;
+pub mod webshop;
 
 pub use benchmark::{Benchmark, SplitInfo, Task};
 pub use demonstration::{DemonstratedStep, Demonstration, demonstrate};

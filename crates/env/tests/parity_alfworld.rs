@@ -7,6 +7,7 @@ use lens_env::alfworld::{Alfworld, Episode, Options, TaskKind, planner, replay};
 use lens_env::{Benchmark, Task};
 
 /// The folder with the real data, or `None` with a note where it is not beside the project.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn shared() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let folder = std::env::var_os("LENS_SHARED").map_or(beside, PathBuf::from);

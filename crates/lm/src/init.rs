@@ -138,7 +138,8 @@ impl InitSpec {
             spec.tokenizer = Some(base.join(folder));
         }
         if !(spec.initializer_range > 0.0 && spec.initializer_range < 10.0) {
-            let problem = format!("is {}; it must be positive and below 10", spec.initializer_range);
+            let problem =
+                format!("is {}; it must be positive and below 10", spec.initializer_range);
             return Err(LmError::config(path, "initializer_range", problem));
         }
         Ok(spec)
@@ -154,7 +155,11 @@ impl InitSpec {
             (Some(size), _) => size,
             (None, Some(tokens)) => tokens.next_multiple_of(VOCAB_MULTIPLE),
             (None, None) => {
-                return Err(LmError::config(path, "vocab_size", "is needed when no tokenizer is given"));
+                return Err(LmError::config(
+                    path,
+                    "vocab_size",
+                    "is needed when no tokenizer is given",
+                ));
             }
         };
         let head_dim = match self.head_dim {
@@ -163,8 +168,10 @@ impl InitSpec {
                 self.hidden_size / self.heads
             }
             None => {
-                let problem =
-                    format!("is needed: {} heads do not divide hidden_size = {}", self.heads, self.hidden_size);
+                let problem = format!(
+                    "is needed: {} heads do not divide hidden_size = {}",
+                    self.heads, self.hidden_size
+                );
                 return Err(LmError::config(path, "head_dim", problem));
             }
         };
@@ -189,9 +196,17 @@ impl InitSpec {
             rope_theta: self.rope_theta,
             rope_scaling: self.rope_scaling.map(|scaling| match scaling {
                 ScalingSpec::Linear { factor } => RopeScaling::Linear { factor },
-                ScalingSpec::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
-                    RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position }
-                }
+                ScalingSpec::Llama3 {
+                    factor,
+                    low_freq_factor,
+                    high_freq_factor,
+                    original_max_position,
+                } => RopeScaling::Llama3 {
+                    factor,
+                    low_freq_factor,
+                    high_freq_factor,
+                    original_max_position,
+                },
             }),
             tied_head: self.tied_head,
             qkv_bias: self.family == Family::Qwen2,
@@ -301,7 +316,8 @@ mod tests {
         assert_eq!(parameters, single.install(|| weights(7).parameters().expect("drawn")));
         // Any piece is the same as in the whole.
         let name = "model.embed_tokens.weight";
-        for (first, length) in [(0, 10), (BLOCK - 3, 7), (BLOCK + 11, 100), (5, 2 * BLOCK - 20_000)] {
+        for (first, length) in [(0, 10), (BLOCK - 3, 7), (BLOCK + 11, 100), (5, 2 * BLOCK - 20_000)]
+        {
             let mut piece = vec![0.0; length];
             weights(7).read_values(name, first, &mut piece).expect("drawn");
             assert_eq!(piece, parameters[name].data[first..first + length]);
@@ -315,7 +331,9 @@ mod tests {
         let mean = embedding.iter().sum::<f32>() / embedding.len() as f32;
         let variance = embedding.iter().map(|v| v * v).sum::<f32>() / embedding.len() as f32;
         assert!(mean.abs() < 4e-4 && (variance.sqrt() - 0.02).abs() < 4e-4, "{mean} {variance}");
-        assert!(parameters["model.layers.1.self_attn.q_norm.weight"].data.iter().all(|&v| v == 1.0));
+        assert!(
+            parameters["model.layers.1.self_attn.q_norm.weight"].data.iter().all(|&v| v == 1.0)
+        );
         let (a, b) = ("model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
         assert_ne!(parameters[a].data, parameters[b].data);
     }

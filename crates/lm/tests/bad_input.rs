@@ -68,7 +68,11 @@ fn a_damaged_configuration_is_named_by_its_key() {
         ("\"vocab_size\": 160", "\"vocab_size\": 18446744073709551615", "`vocab_size`"),
         ("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "only silu"),
         ("\"attention_bias\": false", "\"attention_bias\": true", "`attention_bias`"),
-        ("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 4.0", "`rope_parameters.rope_type` is `yarn`"),
+        (
+            "\"rope_type\": \"default\"",
+            "\"rope_type\": \"yarn\", \"factor\": 4.0",
+            "`rope_parameters.rope_type` is `yarn`",
+        ),
         ("\"rope_theta\": 1000000.0", "\"rope_theta\": -1", "`rope_theta`"),
         ("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 0", "`rms_norm_eps`"),
         ("\"full_attention\"", "\"sliding_attention\"", "`layer_types`"),
@@ -86,10 +90,22 @@ fn a_damaged_configuration_is_named_by_its_key() {
 fn a_lying_safetensors_header_is_named_by_its_tensor() {
     let norm = "\"model.norm.weight\"";
     let cases = [
-        ("\"dtype\":\"F32\",\"shape\":[160,32]", "\"dtype\":\"F32\",\"shape\":[160,33]", "model.embed_tokens.weight"),
-        ("\"shape\":[160,32]", "\"shape\":[18446744073709551615,32]", "more values than can be counted"),
+        (
+            "\"dtype\":\"F32\",\"shape\":[160,32]",
+            "\"dtype\":\"F32\",\"shape\":[160,33]",
+            "model.embed_tokens.weight",
+        ),
+        (
+            "\"shape\":[160,32]",
+            "\"shape\":[18446744073709551615,32]",
+            "more values than can be counted",
+        ),
         ("\"shape\":[160,32]", "\"shape\":[160,-32]", "model.embed_tokens.weight"),
-        ("\"dtype\":\"F32\",\"shape\":[160,32]", "\"dtype\":\"I64\",\"shape\":[160,32]", "stored as I64"),
+        (
+            "\"dtype\":\"F32\",\"shape\":[160,32]",
+            "\"dtype\":\"I64\",\"shape\":[160,32]",
+            "stored as I64",
+        ),
         ("\"data_offsets\":[0,20480]", "\"data_offsets\":[20480,0]", "ends before it"),
         ("\"data_offsets\":[0,20480]", "\"data_offsets\":[4,20484]", "overlap or leave a gap"),
         ("\"data_offsets\":[0,20480]", "\"data_offsets\":[0,9007199254740993]", "truncated"),
@@ -101,15 +117,30 @@ fn a_lying_safetensors_header_is_named_by_its_tensor() {
         let message = complaint("qwen3", |copy| edit_header(copy, from, to));
         assert!(message.contains(words), "{to}: {message}");
         // A tensor that is in no file is looked for in the directory.
-        assert!(message.contains("model.safetensors") || message.contains("is missing"), "{message}");
+        assert!(
+            message.contains("model.safetensors") || message.contains("is missing"),
+            "{message}"
+        );
     }
 }
 
 #[test]
 fn a_shape_that_contradicts_the_configuration_is_named() {
-    let message = complaint("qwen3", |copy| edit(copy, "config.json", "\"intermediate_size\": 40", "\"intermediate_size\": 48"));
-    assert!(message.contains("`model.layers.0.mlp.down_proj.weight` has the shape [32, 40]"), "{message}");
-    let message = complaint("qwen3", |copy| edit(copy, "config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"));
+    let message = complaint("qwen3", |copy| {
+        edit(copy, "config.json", "\"intermediate_size\": 40", "\"intermediate_size\": 48");
+    });
+    assert!(
+        message.contains("`model.layers.0.mlp.down_proj.weight` has the shape [32, 40]"),
+        "{message}"
+    );
+    let message = complaint("qwen3", |copy| {
+        edit(
+            copy,
+            "config.json",
+            "\"tie_word_embeddings\": true",
+            "\"tie_word_embeddings\": false",
+        );
+    });
     assert!(message.contains("`lm_head.weight` is missing"), "{message}");
     let message = complaint("qwen3", |copy| {
         edit(copy, "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
@@ -142,7 +173,10 @@ fn weights_that_are_not_finite_are_named_with_their_place() {
             bytes[at..at + 4].copy_from_slice(&bad.to_le_bytes());
             std::fs::write(path, bytes).expect("written");
         });
-        assert!(message.contains("model.embed_tokens.weight") && message.contains("[5, 9]"), "{message}");
+        assert!(
+            message.contains("model.embed_tokens.weight") && message.contains("[5, 9]"),
+            "{message}"
+        );
         assert!(message.contains(word) && message.contains("1 value(s)"), "{message}");
     }
 }
@@ -150,11 +184,17 @@ fn weights_that_are_not_finite_are_named_with_their_place() {
 #[test]
 fn a_lying_index_is_named() {
     let index = "model.safetensors.index.json";
-    let message = complaint("qwen2", |copy| edit(copy, index, "model-00001-of-00002.safetensors", "../../etc/passwd"));
+    let message = complaint("qwen2", |copy| {
+        edit(copy, index, "model-00001-of-00002.safetensors", "../../etc/passwd");
+    });
     assert!(message.contains("plain file names"), "{message}");
-    let message = complaint("qwen2", |copy| edit(copy, index, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
+    let message = complaint("qwen2", |copy| {
+        edit(copy, index, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
+    });
     assert!(message.contains("although") || message.contains("elsewhere"), "{message}");
-    let message = complaint("qwen2", |copy| std::fs::remove_file(copy.join("model-00002-of-00002.safetensors")).expect("removed"));
+    let message = complaint("qwen2", |copy| {
+        std::fs::remove_file(copy.join("model-00002-of-00002.safetensors")).expect("removed");
+    });
     assert!(message.contains("model-00002-of-00002.safetensors"), "{message}");
     let message = complaint("qwen2", |copy| edit(copy, index, "\"weight_map\"", "\"weights\""));
     assert!(message.contains("weight_map"), "{message}");
@@ -179,31 +219,40 @@ fn missing_files_come_with_advice() {
         std::fs::rename(from, copy.join("pytorch_model.bin")).expect("renamed");
     });
     assert!(message.contains("pickled"), "{message}");
-    let message = Checkpoint::open(Path::new("somewhere/model.gguf")).expect_err("absent").to_string();
+    let message =
+        Checkpoint::open(Path::new("somewhere/model.gguf")).expect_err("absent").to_string();
     assert!(message.contains("lens model convert"), "{message}");
 }
 
 #[test]
 fn a_damaged_tokenizer_or_template_is_named() {
-    let message = complaint("qwen3", |copy| std::fs::write(copy.join("tokenizer.json"), "{\"model\": 1}").expect("written"));
+    let message = complaint("qwen3", |copy| {
+        std::fs::write(copy.join("tokenizer.json"), "{\"model\": 1}").expect("written");
+    });
     assert!(message.contains("tokenizer.json"), "{message}");
-    let message = complaint("qwen3", |copy| edit(copy, "tokenizer.json", "\"!\": 5", "\"!\": 4000000000"));
+    let message =
+        complaint("qwen3", |copy| edit(copy, "tokenizer.json", "\"!\": 5", "\"!\": 4000000000"));
     assert!(message.contains("4000000000") && message.contains("150 tokens"), "{message}");
-    let message = complaint("qwen3", |copy| std::fs::write(copy.join("chat_template.jinja"), "a\n{% if %}").expect("written"));
+    let message = complaint("qwen3", |copy| {
+        std::fs::write(copy.join("chat_template.jinja"), "a\n{% if %}").expect("written");
+    });
     assert!(message.contains("chat_template.jinja") && message.contains("line 2"), "{message}");
-    let message = complaint("qwen3", |copy| std::fs::write(copy.join("chat_template.jinja"), [0xff, 0xfe]).expect("written"));
+    let message = complaint("qwen3", |copy| {
+        std::fs::write(copy.join("chat_template.jinja"), [0xff, 0xfe]).expect("written");
+    });
     assert!(message.contains("UTF-8"), "{message}");
 }
 
 /// Damages bytes in one of several ways. Numbers near zero and near the limits are the likeliest to hurt.
 fn damage(bytes: &mut Vec<u8>, reach: usize, stream: &mut Stream) {
-    for _ in 0..1 + stream.below(3).unwrap_or(0) {
+    for _ in 0..=stream.below(3).unwrap_or(0) {
         let at = stream.below(reach.min(bytes.len()) as u64).unwrap_or(0) as usize;
         match stream.below(6) {
             Some(0) => bytes[at] = stream.next_u64() as u8,
             Some(1) => bytes[at] ^= 1 << stream.below(8).unwrap_or(0),
             Some(2) => {
-                let interesting = [0, 1, u64::MAX, u64::MAX / 2, 1 << 31, 1 << 32, bytes.len() as u64];
+                let interesting =
+                    [0, 1, u64::MAX, u64::MAX / 2, 1 << 31, 1 << 32, bytes.len() as u64];
                 let word = interesting[stream.below(7).unwrap_or(0) as usize].to_le_bytes();
                 let end = (at + 8).min(bytes.len());
                 bytes[at..end].copy_from_slice(&word[..end - at]);
@@ -318,10 +367,14 @@ fn counts_that_no_file_can_hold_are_refused_before_memory_is_spent() {
     gguf.extend(1_u64.to_le_bytes());
     gguf.extend((u64::MAX / 16).to_le_bytes());
     gguf.resize(200, 0);
-    let error = GgufHeader::read(Path::new("lie.gguf"), &mut Cursor::new(&gguf), 200).expect_err("a lie");
+    let error =
+        GgufHeader::read(Path::new("lie.gguf"), &mut Cursor::new(&gguf), 200).expect_err("a lie");
     assert!(error.to_string().contains("do not fit into 200 bytes"), "{error}");
 
-    let shape = lens_lm::config::ModelConfig { layers: 1, ..Checkpoint::open(&fixture("qwen3")).expect("valid").files.config };
+    let shape = lens_lm::config::ModelConfig {
+        layers: 1,
+        ..Checkpoint::open(&fixture("qwen3")).expect("valid").files.config
+    };
     let mut file = writer::Gguf::model("qwen3", &shape);
     file.set("a.list", writer::Meta::Ints(vec![7; 3]));
     let bytes = file.bytes();
@@ -329,14 +382,16 @@ fn counts_that_no_file_can_hold_are_refused_before_memory_is_spent() {
     for count in [u64::MAX, 1 << 62, 1 << 40, bytes.len() as u64] {
         let mut lying = bytes.clone();
         lying[at..at + 8].copy_from_slice(&count.to_le_bytes());
-        let error = GgufHeader::read(Path::new("lie.gguf"), &mut Cursor::new(&lying), lying.len() as u64)
-            .expect_err("a lie");
+        let error =
+            GgufHeader::read(Path::new("lie.gguf"), &mut Cursor::new(&lying), lying.len() as u64)
+                .expect_err("a lie");
         assert!(error.to_string().contains("`a.list`"), "{error}");
     }
 
     let mut header = (1_u64 << 40).to_le_bytes().to_vec();
     header.resize(64, b' ');
-    let error = SafetensorsHeader::read(Path::new("lie.safetensors"), &mut Cursor::new(&header), 64)
-        .expect_err("a lie");
+    let error =
+        SafetensorsHeader::read(Path::new("lie.safetensors"), &mut Cursor::new(&header), 64)
+            .expect_err("a lie");
     assert!(error.to_string().contains("said to be 1099511627776 bytes"), "{error}");
 }

@@ -148,7 +148,7 @@ fn scores_do_not_depend_on_the_batch_either() {
         let common = tokens(&mut stream, 90, config.vocab_size);
         let rows: Vec<(Vec<u32>, Vec<u32>)> = (0..7)
             .map(|row| {
-                let mut prompt = common[..13 * row + 1].to_vec();
+                let mut prompt = common[..=(13 * row)].to_vec();
                 prompt.extend(tokens(&mut stream, 5, config.vocab_size));
                 (prompt, tokens(&mut stream, 3 * row, config.vocab_size))
             })

@@ -76,7 +76,11 @@ fn every_stored_form_means_what_the_gguf_package_says_it_means() {
         form.decode(stored.data(), &mut ours);
         assert_eq!(ours.len(), expected.len(), "{name}");
         for (place, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
-            assert_eq!(ours.to_bits(), expected.to_bits(), "{name} at {place}: {ours} for {expected}");
+            assert_eq!(
+                ours.to_bits(),
+                expected.to_bits(),
+                "{name} at {place}: {ours} for {expected}"
+            );
         }
     }
 }
@@ -120,7 +124,11 @@ fn the_tokenizer_inside_becomes_the_one_it_was_made_from() {
     ours.check_same_vocabulary(&tokenizer).expect("the same tokens, padding left out");
     assert_eq!(ours.special_flags(), tokenizer.special_flags());
     for text in ["You open the drawer 2.", "<|im_start|>user\nLook  around<think>", "it's 1234"] {
-        assert_eq!(ours.encode(text).expect("encodes"), tokenizer.encode(text).expect("encodes"), "{text}");
+        assert_eq!(
+            ours.encode(text).expect("encodes"),
+            tokenizer.encode(text).expect("encodes"),
+            "{text}"
+        );
     }
     let turns = [lens_lm::chat::Message::user("Hello")];
     let options = lens_lm::chat::ChatOptions::default();
@@ -140,7 +148,8 @@ fn qwen_files_keep_their_row_order_and_llama_files_do_not() {
         let gguf = Gguf::model(architecture, &shape);
         let model = open(&gguf).expect("valid");
         assert_eq!(model.config(), &shape);
-        let stored = &gguf.tensors.iter().find(|(name, ..)| name == "blk.1.attn_q.weight").expect("there").2;
+        let stored =
+            &gguf.tensors.iter().find(|(name, ..)| name == "blk.1.attn_q.weight").expect("there").2;
         let rows: Vec<&[f32]> = stored.chunks(8).collect();
         let ours = values(&model, "model.layers.1.self_attn.q_proj.weight");
         let order: [usize; 8] = if family == Family::Llama {
@@ -155,14 +164,20 @@ fn qwen_files_keep_their_row_order_and_llama_files_do_not() {
 #[test]
 fn one_matrix_stored_twice_is_tied_and_two_matrices_are_not() {
     let mut gguf = Gguf::model("qwen2", &config(Family::Qwen2));
-    let embedding = gguf.tensors.iter().find(|(name, ..)| name == "token_embd.weight").expect("there").clone();
+    let embedding =
+        gguf.tensors.iter().find(|(name, ..)| name == "token_embd.weight").expect("there").clone();
     let close: Vec<f32> = embedding.2.iter().map(|value| value * 1.01).collect();
     gguf.tensors.push(("output.weight".to_owned(), embedding.1.clone(), close.clone()));
     let model = open(&gguf).expect("valid");
     assert!(model.config().tied_head);
-    assert_eq!(values(&model, "model.embed_tokens.weight"), close, "the head's copy is the better one");
+    assert_eq!(
+        values(&model, "model.embed_tokens.weight"),
+        close,
+        "the head's copy is the better one"
+    );
 
-    let other: Vec<f32> = embedding.2.iter().enumerate().map(|(i, v)| if i % 2 == 0 { -v } else { *v }).collect();
+    let other: Vec<f32> =
+        embedding.2.iter().enumerate().map(|(i, v)| if i % 2 == 0 { -v } else { *v }).collect();
     gguf.tensors.last_mut().expect("pushed").2 = other;
     assert!(!open(&gguf).expect("valid").config().tied_head);
 }
@@ -175,7 +190,13 @@ fn llama_3_scaling_is_recovered_from_the_divisors() {
         high_freq_factor: 4.0,
         original_max_position: 8192,
     };
-    let plain = ModelConfig { head_dim: 64, heads: 2, hidden_size: 128, rope_theta: 500_000.0, ..config(Family::Llama) };
+    let plain = ModelConfig {
+        head_dim: 64,
+        heads: 2,
+        hidden_size: 128,
+        rope_theta: 500_000.0,
+        ..config(Family::Llama)
+    };
     let scaled = ModelConfig { rope_scaling: Some(scaling), ..plain.clone() };
     let mut divisors: Vec<f32> = plain
         .rope_inverse_frequencies()

@@ -61,11 +61,9 @@ fn the_real_tokenizers_have_the_known_tokens() {
     let Some((qwen3, _)) = open("qwen3") else { return };
     let Some((qwen2, _)) = open("qwen2_5") else { return };
     assert_eq!((qwen3.real_tokens(), qwen2.real_tokens()), (151_669, 151_665));
-    for (token, id) in [
-        ("<|endoftext|>", 151_643),
-        ("<|im_start|>", 151_644),
-        ("<|im_end|>", 151_645),
-    ] {
+    for (token, id) in
+        [("<|endoftext|>", 151_643), ("<|im_start|>", 151_644), ("<|im_end|>", 151_645)]
+    {
         assert_eq!((qwen3.id(token), qwen2.id(token)), (Some(id), Some(id)));
         assert!(qwen3.is_special(id));
     }
@@ -91,5 +89,8 @@ fn streaming_equals_decoding_at_once_for_real_tokens() {
     let rest = stream.finish().expect("decodes");
     // The tokenizer normalises (NFC), so what comes back is the decoded text, not the source.
     assert_eq!(pieces.concat() + &rest, tokenizer.decode_text(&ids).expect("decodes"));
-    assert!(pieces.iter().filter(|piece| piece.is_empty()).count() > 3, "some characters are split");
+    assert!(
+        pieces.iter().filter(|piece| piece.is_empty()).count() > 3,
+        "some characters are split"
+    );
 }

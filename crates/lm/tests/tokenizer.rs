@@ -6,7 +6,7 @@ use std::path::Path;
 
 use common::{copy_of, fixture};
 use lens_lm::chat::{ChatOptions, Message};
-use lens_lm::checkpoint::{Checkpoint, ModelFiles};
+use lens_lm::checkpoint::{Checkpoint, ModelFiles, ModelTokens};
 use lens_lm::tokenizer::{Tokenizer, chatml_companions, chatml_tokens, train_bpe};
 use proptest::prelude::*;
 
@@ -37,7 +37,10 @@ fn training_is_repeatable_and_reaches_the_size_asked_for() {
     let specials: Vec<Option<&str>> = (0..5).map(|id| tokenizer.token(id)).collect();
     let names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"].map(Some);
     assert_eq!(specials, names);
-    assert_eq!((0..6).map(|id| tokenizer.is_special(id)).collect::<Vec<_>>(), [true, true, true, false, false, false]);
+    assert_eq!(
+        (0..6).map(|id| tokenizer.is_special(id)).collect::<Vec<_>>(),
+        [true, true, true, false, false, false]
+    );
     assert!(tokenizer.is_added(3) && !tokenizer.is_added(5) && tokenizer.is_special(320));
     let known = tokenizer.encode("You are in the kitchen.").expect("encodes");
     assert!(known.len() < 12, "the words of the corpus became tokens: {known:?}");
@@ -47,9 +50,13 @@ fn training_is_repeatable_and_reaches_the_size_asked_for() {
 fn digits_stay_single_and_framing_is_one_token_each() {
     let tokenizer = trained(600);
     let ids = tokenizer.encode("drawer 1234").expect("encodes");
-    let last: Vec<&str> = ids[ids.len() - 4..].iter().filter_map(|&id| tokenizer.token(id)).collect();
+    let last: Vec<&str> =
+        ids[ids.len() - 4..].iter().filter_map(|&id| tokenizer.token(id)).collect();
     assert_eq!(last, ["1", "2", "3", "4"]);
-    assert_eq!(tokenizer.encode("<|im_start|><think></think><|im_end|>").expect("encodes"), [1, 3, 4, 2]);
+    assert_eq!(
+        tokenizer.encode("<|im_start|><think></think><|im_end|>").expect("encodes"),
+        [1, 3, 4, 2]
+    );
 }
 
 #[test]
@@ -64,8 +71,9 @@ fn our_template_frames_turns_and_switches_thinking_off() {
     let companions = chatml_companions(json).expect("complete");
     let config = Checkpoint::open(&fixture("qwen3")).expect("valid").files.config;
     let config = lens_lm::config::ModelConfig { vocab_size: 304, ..config };
-    let files = ModelFiles::new(config, &Default::default(), companions);
-    let (tokenizer, template) = (files.tokenizer().expect("valid"), files.chat_template().expect("valid"));
+    let files = ModelFiles::new(config, &ModelTokens::default(), companions);
+    let (tokenizer, template) =
+        (files.tokenizer().expect("valid"), files.chat_template().expect("valid"));
     assert_eq!(files.stop_ids(&tokenizer).expect("known"), [0, 2]);
     let turns = [
         Message::system("Be brief."),
@@ -84,25 +92,35 @@ fn our_template_frames_turns_and_switches_thinking_off() {
     assert_eq!(tokenizer.decode(&ids).expect("decodes"), text);
     assert_eq!(ids.iter().filter(|&&id| id == 1).count(), 5);
     let thinking = ChatOptions { enable_thinking: Some(true), ..ChatOptions::default() };
-    assert!(template.render(&turns, &thinking).expect("renders").ends_with("<|im_start|>assistant\n"));
+    assert!(
+        template.render(&turns, &thinking).expect("renders").ends_with("<|im_start|>assistant\n")
+    );
 }
 
 #[test]
 fn different_token_maps_are_shown_by_their_first_differing_ids() {
     let (small, large) = (trained(300), trained(310));
     let error = small.check_same_vocabulary(&large).expect_err("different").to_string();
-    assert!(error.contains("300 and 310 tokens") && error.contains("id 300 is nothing and"), "{error}");
+    assert!(
+        error.contains("300 and 310 tokens") && error.contains("id 300 is nothing and"),
+        "{error}"
+    );
     assert!(error.contains("5 more ids differ"), "{error}");
     assert_ne!(small.vocabulary_hash(), large.vocabulary_hash());
 
     let copy = copy_of("qwen3");
     let path = copy.path().join("tokenizer.json");
-    let text = std::fs::read_to_string(&path).expect("readable").replacen("\"!\": 5", "\"¡\": 5", 1);
+    let text =
+        std::fs::read_to_string(&path).expect("readable").replacen("\"!\": 5", "\"¡\": 5", 1);
     std::fs::write(&path, text).expect("written");
-    let original = Checkpoint::open(&fixture("qwen3")).expect("valid").files.tokenizer().expect("valid");
+    let original =
+        Checkpoint::open(&fixture("qwen3")).expect("valid").files.tokenizer().expect("valid");
     let changed = Tokenizer::from_file(&path).expect("valid");
     let error = original.check_same_vocabulary(&changed).expect_err("different").to_string();
-    assert!(error.contains("id 5 is \"!\" and \"¡\"") && error.contains(&*path.to_string_lossy()), "{error}");
+    assert!(
+        error.contains("id 5 is \"!\" and \"¡\"") && error.contains(&*path.to_string_lossy()),
+        "{error}"
+    );
 }
 
 #[test]

@@ -3,10 +3,6 @@
 //! A checkpoint is written into a folder aside; the manifest, with a hash of every file, is written last; everything is
 //! made durable; then one rename publishes it. Reading checks every hash, so a damaged checkpoint is found out and
 //! the one before it is used.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "publishing and pruning folders is this module's work"
-)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -172,6 +168,7 @@ fn hash_files(
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the tests damage files on purpose")]
 mod tests {
     use super::*;
 

@@ -8,6 +8,7 @@ use lens_env::Task;
 use lens_opd::episode::EpisodeEnd;
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::Purpose;
+use lens_opd::stats::metrics::{self, EvalEpisode};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -32,10 +33,10 @@ pub struct TaskResult {
     pub kind: String,
     /// Whether it was solved.
     pub success: bool,
-    /// The benchmark's score at the end.
+    /// The benchmark's own score at the end.
     pub score: f64,
-    /// Turns used; the limit where it was not solved.
-    pub rounds: usize,
+    /// Turns taken.
+    pub turns: usize,
     /// How the episode ended.
     pub end: EpisodeEnd,
 }
@@ -47,9 +48,9 @@ pub struct Measures {
     pub tasks: usize,
     /// Share solved, in percent.
     pub success_rate: f64,
-    /// Mean score: 100 x reward on ALFWorld and WebShop, the native 0 to 100 on ScienceWorld, negative ones as 0.
-    pub score: f64,
-    /// Mean turns used.
+    /// Mean score of 100; `None` on ALFWorld, which has none.
+    pub score: Option<f64>,
+    /// Mean turns used, the limit where a task was not solved.
     pub rounds: f64,
 }
 
@@ -79,7 +80,6 @@ impl Evaluator {
         step: u64,
         mut progress: impl FnMut(usize),
     ) -> Result<Evaluation, TrainError> {
-        let native_hundred = self.setup.benchmark.name() == "scienceworld";
         let mut results = Vec::with_capacity(tasks.len());
         for (group, chunk) in tasks.chunks(self.workers.max(1)).enumerate() {
             let plans = chunk.iter().enumerate().map(|(place, task)| Plan {
@@ -94,13 +94,12 @@ impl Evaluator {
             });
             let episodes = play(&self.setup, policy, None, plans.collect(), false)?;
             for episode in episodes {
-                let score = episode.score.max(0.0) * if native_hundred { 1.0 } else { 100.0 };
                 results.push(TaskResult {
                     task: episode.plan.task.id.clone(),
                     kind: episode.plan.task.kind.clone(),
                     success: episode.success,
-                    score,
-                    rounds: episode.rounds(self.setup.turn_limit),
+                    score: episode.score,
+                    turns: episode.prefix + episode.turns.len(),
                     end: episode.end,
                 });
             }
@@ -110,26 +109,35 @@ impl Evaluator {
         for result in &results {
             by_kind.entry(result.kind.clone()).or_default().push(result);
         }
-        let kinds = by_kind.into_iter().map(|(kind, results)| (kind, measures(&results))).collect();
-        let all = measures(&results.iter().collect::<Vec<_>>());
+        let mut kinds = BTreeMap::new();
+        for (kind, results) in by_kind {
+            kinds.insert(kind, self.measures(&results)?);
+        }
+        let all = self.measures(&results.iter().collect::<Vec<_>>())?;
         Ok(Evaluation { split: split.to_owned(), seed, all, kinds, tasks: results })
     }
-}
 
-/// The measures of any group of results; seen and unseen pooled, for one.
-pub fn measures(results: &[&TaskResult]) -> Measures {
-    let count = results.len();
-    let mean = |value: &dyn Fn(&TaskResult) -> f64| {
-        if count == 0 {
-            0.0
-        } else {
-            results.iter().map(|result| value(result)).sum::<f64>() / count as f64
-        }
-    };
-    Measures {
-        tasks: count,
-        success_rate: mean(&|result| if result.success { 100.0 } else { 0.0 }),
-        score: mean(&|result| result.score),
-        rounds: mean(&|result| result.rounds as f64),
+    /// The measures of any group of results; seen and unseen games pooled, for one.
+    pub fn measures(&self, results: &[&TaskResult]) -> Result<Measures, TrainError> {
+        let episodes: Vec<EvalEpisode> = results
+            .iter()
+            .map(|result| EvalEpisode {
+                success: result.success,
+                score: result.score,
+                turns: result.turns,
+            })
+            .collect();
+        let measure = match self.setup.benchmark.name() {
+            "webshop" => metrics::webshop,
+            "scienceworld" => metrics::scienceworld,
+            _ => metrics::alfworld,
+        };
+        let broken = |error: lens_opd::error::InputError| {
+            TrainError::Nothing(format!("evaluation: {error}"))
+        };
+        let result = measure(&episodes).map_err(broken)?;
+        let rounds = metrics::rounds(&episodes, self.setup.turn_limit).map_err(broken)?;
+        let (success_rate, score) = (result.success_rate, result.score);
+        Ok(Measures { tasks: results.len(), success_rate, score, rounds })
     }
 }

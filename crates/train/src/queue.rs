@@ -272,7 +272,7 @@ mod tests {
                 2,
                 Supervision::Teacher {
                     hidden: None,
-                    teacher_logprobs: Some(vec![-0.1, -0.300_000_01]),
+                    teacher_logprobs: Some(vec![-0.1, -0.3]),
                     rollout_logprobs: None,
                 },
             ),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::alfworld;
+use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
 /// What to do with an environment.
@@ -24,6 +24,10 @@ pub(crate) enum EnvCommand {
 pub(crate) enum Replay {
     /// Recordings of TextWorld's engine.
     Alfworld(alfworld::Replay),
+    /// Recordings of ScienceWorld's own Python package.
+    Scienceworld(scienceworld::Replay),
+    /// Recordings of the original shop: pages, searches, goals, rewards.
+    Webshop(webshop::Replay),
 }
 
 /// Whose expert. One variant a benchmark.
@@ -31,6 +35,8 @@ pub(crate) enum Replay {
 pub(crate) enum Expert {
     /// The explorer that sees what an agent's prompt shows.
     Alfworld(alfworld::Expert),
+    /// The shopper that sees what an agent's prompt shows.
+    Webshop(webshop::Expert),
 }
 
 /// Which environment to time. One variant a benchmark.
@@ -38,14 +44,23 @@ pub(crate) enum Expert {
 pub(crate) enum Bench {
     /// The native engine.
     Alfworld(alfworld::Bench),
+    /// The real simulator driven by us, against its own Python package.
+    Scienceworld(scienceworld::Bench),
+    /// The native shop.
+    Webshop(webshop::Bench),
 }
 
 impl EnvCommand {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Replay(Replay::Alfworld(replay)) => replay.run(out),
+            Self::Replay(Replay::Scienceworld(replay)) => replay.run(out),
+            Self::Replay(Replay::Webshop(replay)) => replay.run(out),
             Self::Expert(Expert::Alfworld(expert)) => expert.run(out),
+            Self::Expert(Expert::Webshop(expert)) => expert.run(out),
             Self::Bench(Bench::Alfworld(bench)) => bench.run(out),
+            Self::Bench(Bench::Scienceworld(bench)) => bench.run(out),
+            Self::Bench(Bench::Webshop(bench)) => bench.run(out),
         }
     }
 }

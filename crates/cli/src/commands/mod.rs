@@ -9,16 +9,31 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod env;
+pub(crate) mod eval;
 pub(crate) mod expert;
 pub(crate) mod generate;
+pub(crate) mod lab;
 pub(crate) mod model;
 pub(crate) mod open_model;
 pub(crate) mod play;
+pub(crate) mod quickstart;
+pub(crate) mod scienceworld;
 pub(crate) mod score;
+pub(crate) mod train;
+pub(crate) mod webshop;
 
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Teach the shipped small student with LENS-OPD on built-in games, and show that it learned.
+    Quickstart(quickstart::Quickstart),
+    /// Train a student with the method the configuration names.
+    Train(train::Train),
+    /// Let a model play a benchmark and print success rate, score and rounds.
+    Eval(eval::Eval),
+    /// Build the laboratory models from scratch.
+    #[command(subcommand)]
+    Lab(lab::Lab),
     /// Show, check and import configurations.
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -46,6 +61,10 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
+            Self::Quickstart(quickstart) => quickstart.run(out),
+            Self::Train(train) => train.run(out),
+            Self::Eval(eval) => eval.run(out),
+            Self::Lab(lab) => lab.run(out),
             Self::Config(command) => command.run(out),
             Self::Model(model) => model.run(out),
             Self::Generate(generate) => generate.run(out),

@@ -117,7 +117,10 @@ impl Writing {
         let parameters = inspect::thousands(files.config.parameter_count());
         writeln!(out, "{}: {parameters} parameters in {dtype}", target.display())?;
         if !files.companions.files.contains_key("tokenizer.json") {
-            writeln!(out, "it has no tokenizer yet: copy tokenizer files into it, or use --tokenizer")?;
+            writeln!(
+                out,
+                "it has no tokenizer yet: copy tokenizer files into it, or use --tokenizer"
+            )?;
         }
         Ok(())
     }
@@ -175,18 +178,23 @@ fn init(
     writing: &Writing,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(spec_path)
-        .map_err(|error| Failure::user(format!("{}: cannot read it: {error}", spec_path.display())))?;
+    let text = std::fs::read_to_string(spec_path).map_err(|error| {
+        Failure::user(format!("{}: cannot read it: {error}", spec_path.display()))
+    })?;
     let spec = InitSpec::parse(spec_path, &text)?;
     let companions = match tokenizer.or_else(|| spec.tokenizer.clone()) {
         Some(folder) => tokenizer_files(&folder)?,
         None => Companions::default(),
     };
     let loaded = match companions.files.get("tokenizer.json") {
-        Some(json) => Some(lens_lm::tokenizer::Tokenizer::from_json(&companions.path("tokenizer.json"), json)?),
+        Some(json) => Some(lens_lm::tokenizer::Tokenizer::from_json(
+            &companions.path("tokenizer.json"),
+            json,
+        )?),
         None => None,
     };
-    let config = spec.config(spec_path, loaded.as_ref().map(lens_lm::tokenizer::Tokenizer::real_tokens))?;
+    let config =
+        spec.config(spec_path, loaded.as_ref().map(lens_lm::tokenizer::Tokenizer::real_tokens))?;
     let mut tokens = ModelTokens::default();
     if let Some(loaded) = &loaded {
         for (key, place) in [
@@ -197,7 +205,8 @@ fn init(
             *place = companions.special_token(key)?.and_then(|token| loaded.id(&token));
         }
     }
-    let weights = FreshWeights::new(config.clone(), seed.unwrap_or(spec.seed), spec.initializer_range);
+    let weights =
+        FreshWeights::new(config.clone(), seed.unwrap_or(spec.seed), spec.initializer_range);
     let files = ModelFiles::new(config, &tokens, companions);
     writing.save(target, &files, &weights, dtype, out)
 }

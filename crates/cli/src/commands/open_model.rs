@@ -1,6 +1,6 @@
 //! Opening a model for inference, from a directory or a GGUF file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lens_lm::checkpoint::{Checkpoint, ModelFiles, TensorSource};
 use lens_lm::gguf::GgufModel;
@@ -12,7 +12,6 @@ use crate::failure::Failure;
 
 /// A model that is open but not loaded yet.
 pub(crate) struct OpenModel {
-    pub(crate) path: PathBuf,
     pub(crate) files: ModelFiles,
     pub(crate) tokenizer: Tokenizer,
     source: Box<dyn TensorSource>,
@@ -28,7 +27,7 @@ impl OpenModel {
             (checkpoint.files, Box::new(checkpoint.weights))
         };
         let tokenizer = files.tokenizer()?;
-        Ok(Self { path: path.to_owned(), files, tokenizer, source })
+        Ok(Self { files, tokenizer, source })
     }
 
     /// Reads and packs the weights.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lens_env::{Actions, Benchmark, Environment, PastStep, Snapshot, Status, Task, View, Window};
 
-use super::alfworld;
+use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
 /// Which benchmark to play. One variant a benchmark.
@@ -13,12 +13,18 @@ use crate::failure::Failure;
 pub(crate) enum Play {
     /// Household tasks in text: fetch, clean, heat, cool, put away.
     Alfworld(alfworld::Play),
+    /// Primary-school science in text: boil, grow, measure, connect, find.
+    Scienceworld(scienceworld::Play),
+    /// Shopping: find, configure and buy what an instruction asks for.
+    Webshop(webshop::Play),
 }
 
 impl Play {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Alfworld(play) => play.run(out),
+            Self::Scienceworld(play) => play.run(out),
+            Self::Webshop(play) => play.run(out),
         }
     }
 }
@@ -148,13 +154,12 @@ impl Session {
         }
         let action = match (&self.view.actions, text.trim().parse::<usize>()) {
             (Actions::Commands(commands), Ok(number)) => {
-                match number.checked_sub(1).and_then(|index| commands.get(index)) {
-                    Some(command) => command.clone(),
-                    None => {
-                        writeln!(out, "There are actions 1 to {}.", commands.len())?;
-                        return Ok(());
-                    }
-                }
+                let chosen = number.checked_sub(1).and_then(|index| commands.get(index));
+                let Some(command) = chosen else {
+                    writeln!(out, "There are actions 1 to {}.", commands.len())?;
+                    return Ok(());
+                };
+                command.clone()
             }
             _ => text.to_owned(),
         };

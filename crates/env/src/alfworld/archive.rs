@@ -33,13 +33,14 @@ pub fn for_each(
     let read_error = |source| EnvError::Read { path: path.to_owned(), source };
     let metadata = std::fs::metadata(path).map_err(read_error)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let ends_in = |ending: &str| name.ends_with(ending);
     let done = if metadata.is_dir() {
         from_folder(path, wanted, each)
     } else if name == FILE_NAME {
         from_file(path, wanted, each)
-    } else if name.ends_with(".zip") {
+    } else if ends_in(".zip") {
         from_zip(path, File::open(path).map_err(read_error)?, wanted, each)
-    } else if name.ends_with(".tar.zst") {
+    } else if ends_in(".tar.zst") {
         from_tar(path, File::open(path).map_err(read_error)?, wanted, each)
     } else {
         Err(EnvError::Malformed {
@@ -90,10 +91,10 @@ fn from_folder(
             // Links are followed for files only, so that a link to a parent cannot make a ring.
             if kind.is_dir() {
                 folders.push(entry.path());
-            } else if entry.file_name() == FILE_NAME {
-                if from_file(&entry.path(), wanted, each)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
+            } else if entry.file_name() == FILE_NAME
+                && from_file(&entry.path(), wanted, each)?.is_break()
+            {
+                return Ok(ControlFlow::Break(()));
             }
         }
     }

@@ -37,7 +37,7 @@ impl Game {
             | Action::ExamineReceptacle(_)
             | Action::ExamineObject(_) => {}
             Action::Go(receptacle) => {
-                state.place = Some(self.receptacles[receptacle as usize].place)
+                state.place = Some(self.receptacles[receptacle as usize].place);
             }
             Action::Open(receptacle) => state.opened.set(0, receptacle as usize, true),
             Action::Close(receptacle) => state.opened.set(0, receptacle as usize, false),
@@ -146,28 +146,28 @@ impl Game {
             }
             Action::Close(r) => say(&["You close the ", receptacle(r), "."]),
             Action::Take(o, r) => {
-                say(&["You pick up the ", object(o), " from the ", receptacle(r), "."])
+                say(&["You pick up the ", object(o), " from the ", receptacle(r), "."]);
             }
             Action::Move(o, r) => match self.wording {
                 Wording::First => {
-                    say(&["You put the ", object(o), " in/on the ", receptacle(r), "."])
+                    say(&["You put the ", object(o), " in/on the ", receptacle(r), "."]);
                 }
                 Wording::Second => {
-                    say(&["You move the ", object(o), " to the ", receptacle(r), "."])
+                    say(&["You move the ", object(o), " to the ", receptacle(r), "."]);
                 }
             },
             Action::Clean(o, r) => {
-                say(&["You clean the ", object(o), " using the ", receptacle(r), "."])
+                say(&["You clean the ", object(o), " using the ", receptacle(r), "."]);
             }
             Action::Heat(o, r) => {
-                say(&["You heat the ", object(o), " using the ", receptacle(r), "."])
+                say(&["You heat the ", object(o), " using the ", receptacle(r), "."]);
             }
             Action::Cool(o, r) => {
-                say(&["You cool the ", object(o), " using the ", receptacle(r), "."])
+                say(&["You cool the ", object(o), " using the ", receptacle(r), "."]);
             }
             Action::Use(o) => say(&["You turn on the ", object(o), "."]),
             Action::Slice(o, k) => {
-                say(&["You sliced the ", object(o), " with the ", object(k), "."])
+                say(&["You sliced the ", object(o), " with the ", object(k), "."]);
             }
         }
         text
@@ -262,6 +262,8 @@ impl Game {
         } else {
             &["This is a ", condition, " ", &about.name, "."]
         };
-        parts.iter().for_each(|part| text.push_str(part));
+        for part in parts {
+            text.push_str(part);
+        }
     }
 }

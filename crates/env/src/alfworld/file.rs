@@ -97,7 +97,7 @@ impl Template {
         let wording = wording(path, &file)?;
         let (before, _, after) = split_grammar(path, grammar)?;
         let grammar = (before.to_owned(), after.to_owned());
-        Ok(Self { grammar, domain, wording })
+        Ok(Self { domain, grammar, wording })
     }
 
     /// A complete game file around a problem.

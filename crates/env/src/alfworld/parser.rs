@@ -234,7 +234,7 @@ impl<'a> Facts<'a> {
                     }
                 }
                 name if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
-                    names.push(name)
+                    names.push(name);
                 }
                 other => return Err(token.complain(format!("expected a name, found \"{other}\""))),
             }

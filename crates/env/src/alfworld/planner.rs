@@ -25,7 +25,7 @@ pub fn shortest_plan(game: &Game, state: &State) -> Option<Vec<String>> {
         TaskKind::Light => best.consider_lights(),
         TaskKind::Two => best.consider_pairs(),
         TaskKind::Place | TaskKind::Clean | TaskKind::Heat | TaskKind::Cool => {
-            best.consider_single()
+            best.consider_single();
         }
     }
     (best.cost != usize::MAX).then(|| best.commands())
@@ -142,7 +142,8 @@ impl Best<'_> {
 
     fn consider_pairs(&mut self) {
         let wanted = self.wanted();
-        for target in self.game.targets.to_vec() {
+        let game = self.game;
+        for &target in &game.targets {
             let state = self.state;
             let placed = |object: u16| state.inside.has(target as usize, object as usize);
             let missing: Vec<u16> = wanted

@@ -88,6 +88,7 @@ impl Problem {
     }
 
     /// Puts every list into the order in which the parser returns it, and ids and types into lower case.
+    #[must_use]
     pub fn canonical(mut self) -> Self {
         let lower = |text: &mut String| text.make_ascii_lowercase();
         for text in [&mut self.name, &mut self.start, &mut self.goal_object, &mut self.goal_target]
@@ -201,8 +202,8 @@ impl Problem {
         let goal_target = (self.kind == TaskKind::Light).then_some(self.goal_target.as_str());
         let named = self.objects.iter().filter_map(|object| object.kind.as_deref());
         let contained = self.can_contain.iter().map(|(_, object)| object.as_str());
-        // The domain speaks of the two knives by name.
-        let always = ["KnifeType", "ButterKnifeType", &self.goal_object];
+        // The domain speaks of the two knives and of the sink by name.
+        let always = ["KnifeType", "ButterKnifeType", "SinkType", &self.goal_object];
         sorted_types(named.chain(contained).chain(always).chain(goal_target))
     }
 
@@ -210,8 +211,8 @@ impl Problem {
         let goal_target = (self.kind != TaskKind::Light).then_some(self.goal_target.as_str());
         let named = self.receptacles.iter().map(|receptacle| receptacle.kind.as_str());
         let containing = self.can_contain.iter().map(|(receptacle, _)| receptacle.as_str());
-        // The domain speaks of the three devices and of a sink type by name.
-        let always = ["SinkType", "SinkBasinType", "MicrowaveType", "FridgeType"];
+        // The domain speaks of the three devices by name.
+        let always = ["SinkBasinType", "MicrowaveType", "FridgeType"];
         sorted_types(named.chain(containing).chain(always).chain(goal_target))
     }
 

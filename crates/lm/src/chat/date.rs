@@ -68,9 +68,8 @@ impl Date {
                     text.push_str(&format!("{:04}-{:02}-{:02}", self.year, self.month, self.day));
                 }
                 Some('H' | 'M' | 'S') => text.push_str("00"),
-                Some('%') => text.push('%'),
+                Some('%') | None => text.push('%'),
                 Some(other) => text.extend(['%', other]),
-                None => text.push('%'),
             }
         }
         text

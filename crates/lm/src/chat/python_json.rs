@@ -13,6 +13,10 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 const MAX_DEPTH: usize = 64;
 
 /// The filter. `indent` works as in Python; other keyword arguments are refused rather than ignored.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "filters receive their keyword arguments by value"
+)]
 pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let _ascii: Option<bool> = options.get("ensure_ascii")?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::dtype::Dtype;
 use crate::error::LmError;
@@ -106,7 +106,7 @@ impl<'de> Deserialize<'de> for RawHeader {
                 let mut entries = BTreeMap::new();
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
-                        map.next_value::<IgnoredAny>()?;
+                        map.next_value::<BTreeMap<String, String>>()?;
                         continue;
                     }
                     let entry = map

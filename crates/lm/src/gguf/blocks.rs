@@ -80,9 +80,13 @@ impl BlockType {
     /// Undoes whole blocks: `bytes` holds as many blocks as `out` has room for.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
         let decode_block = match self {
-            Self::F32 => |b: &[u8], v: &mut [f32]| v[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+            Self::F32 => {
+                |b: &[u8], v: &mut [f32]| v[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]])
+            }
             Self::F16 => |b: &[u8], v: &mut [f32]| v[0] = half(b, 0),
-            Self::BF16 => |b: &[u8], v: &mut [f32]| v[0] = bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+            Self::BF16 => {
+                |b: &[u8], v: &mut [f32]| v[0] = bf16::from_le_bytes([b[0], b[1]]).to_f32()
+            }
             Self::Q4_0 => q4_0,
             Self::Q4_1 => q4_1,
             Self::Q5_0 => q5_0,
@@ -92,7 +96,9 @@ impl BlockType {
             Self::Q5_K => q5_k,
             Self::Q6_K => q6_k,
         };
-        for (block, values) in bytes.chunks_exact(self.bytes()).zip(out.chunks_exact_mut(self.values())) {
+        for (block, values) in
+            bytes.chunks_exact(self.bytes()).zip(out.chunks_exact_mut(self.values()))
+        {
             decode_block(block, values);
         }
     }
@@ -164,7 +170,9 @@ fn scale_and_offset(packed: &[u8], index: usize) -> (f32, f32) {
 
 fn q4_k(block: &[u8], out: &mut [f32]) {
     let (scale, offset, packed) = (half(block, 0), half(block, 2), &block[4..16]);
-    for (pair, (values, quants)) in out.chunks_exact_mut(64).zip(block[16..].chunks_exact(32)).enumerate() {
+    for (pair, (values, quants)) in
+        out.chunks_exact_mut(64).zip(block[16..].chunks_exact(32)).enumerate()
+    {
         let (s0, o0) = scale_and_offset(packed, 2 * pair);
         let (s1, o1) = scale_and_offset(packed, 2 * pair + 1);
         let (s0, o0, s1, o1) = (scale * s0, offset * o0, scale * s1, offset * o1);
@@ -176,8 +184,11 @@ fn q4_k(block: &[u8], out: &mut [f32]) {
 }
 
 fn q5_k(block: &[u8], out: &mut [f32]) {
-    let (scale, offset, packed, high) = (half(block, 0), half(block, 2), &block[4..16], &block[16..48]);
-    for (pair, (values, quants)) in out.chunks_exact_mut(64).zip(block[48..].chunks_exact(32)).enumerate() {
+    let (scale, offset, packed, high) =
+        (half(block, 0), half(block, 2), &block[4..16], &block[16..48]);
+    for (pair, (values, quants)) in
+        out.chunks_exact_mut(64).zip(block[48..].chunks_exact(32)).enumerate()
+    {
         let (s0, o0) = scale_and_offset(packed, 2 * pair);
         let (s1, o1) = scale_and_offset(packed, 2 * pair + 1);
         let (s0, o0, s1, o1) = (scale * s0, offset * o0, scale * s1, offset * o1);
@@ -190,7 +201,8 @@ fn q5_k(block: &[u8], out: &mut [f32]) {
 }
 
 fn q6_k(block: &[u8], out: &mut [f32]) {
-    let (low, high, scales, scale) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
+    let (low, high, scales, scale) =
+        (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (part, values) in out.chunks_exact_mut(128).enumerate() {
         let (low, high, scales) = (&low[64 * part..], &high[32 * part..], &scales[8 * part..]);
         for index in 0..32 {

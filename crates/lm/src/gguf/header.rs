@@ -40,20 +40,21 @@ impl Header {
     /// Reads and checks a header. Nothing is allocated beyond what a file of `file_length` bytes can hold.
     /// `path` is only used in messages.
     pub fn read(path: &Path, source: &mut dyn Read, file_length: u64) -> Result<Self, LmError> {
-        let mut bytes = Bytes {
-            path,
-            source,
-            position: 0,
-            length: file_length,
-            elements_left: MAX_ELEMENTS,
-        };
+        let mut bytes =
+            Bytes { path, source, position: 0, length: file_length, elements_left: MAX_ELEMENTS };
         let broken = |problem: String| LmError::malformed(path, problem);
         if bytes.take(4, "the file's mark")? != *b"GGUF" {
-            return Err(broken("not a GGUF file: it does not start with the letters GGUF".to_owned()));
+            return Err(broken(
+                "not a GGUF file: it does not start with the letters GGUF".to_owned(),
+            ));
         }
         match bytes.u32("the version")? {
             2 | 3 => {}
-            1 => return Err(broken("GGUF version 1 is too old; convert the model again".to_owned())),
+            1 => {
+                return Err(broken(
+                    "GGUF version 1 is too old; convert the model again".to_owned(),
+                ));
+            }
             other if other.swap_bytes() <= 3 => {
                 return Err(broken("the file is big-endian, which is not supported".to_owned()));
             }
@@ -61,7 +62,8 @@ impl Header {
         }
         let tensor_count = bytes.u64("the number of tensors")?;
         let entry_count = bytes.u64("the number of metadata entries")?;
-        let possible = |count: u64, least: u64| count.checked_mul(least).is_some_and(|all| all <= file_length);
+        let possible =
+            |count: u64, least: u64| count.checked_mul(least).is_some_and(|all| all <= file_length);
         if !possible(tensor_count, LEAST_TENSOR) || !possible(entry_count, LEAST_ENTRY) {
             return Err(broken(format!(
                 "{tensor_count} tensors and {entry_count} metadata entries do not fit into {file_length} bytes"
@@ -86,10 +88,11 @@ impl Header {
         }
         let alignment = match metadata.get("general.alignment") {
             None => 32,
-            Some(value) => value
-                .as_u64()
-                .filter(|a| a.is_power_of_two() && *a <= 1 << 20)
-                .ok_or_else(|| broken(format!("general.alignment is {value:?}, not a power of two")))?,
+            Some(value) => {
+                value.as_u64().filter(|a| a.is_power_of_two() && *a <= 1 << 20).ok_or_else(
+                    || broken(format!("general.alignment is {value:?}, not a power of two")),
+                )?
+            }
         };
         let data_start = bytes.position.next_multiple_of(alignment);
         place_tensors(path, &mut tensors, data_start, file_length)?;
@@ -107,7 +110,8 @@ fn place_tensors(
     let mut spans = Vec::new();
     for (name, info) in tensors.iter_mut() {
         let wrong = |problem: String| LmError::tensor(path, name, problem);
-        let values = info.shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        let values =
+            info.shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
         let values = values.ok_or_else(|| {
             wrong(format!("has the shape {:?}, more values than can be counted", info.shape))
         })?;
@@ -174,9 +178,7 @@ impl Bytes<'_> {
             ));
         }
         let mut bytes = vec![0; count as usize];
-        self.source
-            .read_exact(&mut bytes)
-            .map_err(LmError::io(self.path, "read the header"))?;
+        self.source.read_exact(&mut bytes).map_err(LmError::io(self.path, "read the header"))?;
         self.position += count;
         Ok(bytes)
     }
@@ -222,11 +224,14 @@ impl Bytes<'_> {
                     9 => 12,
                     _ => 8,
                 };
-                let fits = count.checked_mul(least).is_some_and(|b| b <= self.length - self.position);
+                let fits =
+                    count.checked_mul(least).is_some_and(|b| b <= self.length - self.position);
                 if !fits || count > self.elements_left || depth >= MAX_NESTING {
                     return Err(LmError::malformed(
                         self.path,
-                        format!("metadata `{key}` is said to hold {count} values, more than a model's file can"),
+                        format!(
+                            "metadata `{key}` is said to hold {count} values, more than a model's file can"
+                        ),
                     ));
                 }
                 self.elements_left -= count;

@@ -88,12 +88,19 @@ pub(super) fn config(
         "qwen2" => Family::Qwen2,
         "qwen3" => Family::Qwen3,
         other => {
-            return Err(LmError::UnknownArchitecture { path: path.to_owned(), found: other.to_owned() });
+            return Err(LmError::UnknownArchitecture {
+                path: path.to_owned(),
+                found: other.to_owned(),
+            });
         }
     };
     let key = |name: &str| format!("{architecture}.{name}");
     if metadata.optional_size(&key("expert_count"))?.is_some_and(|experts| experts > 0) {
-        return Err(LmError::config(path, &key("expert_count"), "is set; mixtures of experts are not implemented"));
+        return Err(LmError::config(
+            path,
+            &key("expert_count"),
+            "is set; mixtures of experts are not implemented",
+        ));
     }
     let hidden_size = metadata.size(&key("embedding_length"))?;
     let heads = metadata.size(&key("attention.head_count"))?;
@@ -105,7 +112,8 @@ pub(super) fn config(
         if let Some(length) = metadata.optional_size(&key(name))?
             && length != head_dim
         {
-            let problem = format!("is {length}, but heads are {head_dim} wide; that is not implemented");
+            let problem =
+                format!("is {length}, but heads are {head_dim} wide; that is not implemented");
             return Err(LmError::config(path, &key(name), problem));
         }
     }
@@ -124,11 +132,9 @@ pub(super) fn config(
         vocab_size: vocab_size
             .ok_or_else(|| LmError::tensor(path, "token_embd.weight", "is missing"))?,
         max_position,
-        rms_norm_eps: metadata
-            .number(&key("attention.layer_norm_rms_epsilon"))?
-            .ok_or_else(|| {
-                LmError::config(path, &key("attention.layer_norm_rms_epsilon"), "is missing")
-            })? as f32,
+        rms_norm_eps: metadata.number(&key("attention.layer_norm_rms_epsilon"))?.ok_or_else(
+            || LmError::config(path, &key("attention.layer_norm_rms_epsilon"), "is missing"),
+        )? as f32,
         rope_theta,
         rope_scaling: scaling(metadata, &key("rope.scaling"))?,
         tied_head: tied,
@@ -156,7 +162,9 @@ fn scaling(metadata: &Metadata<'_>, prefix: &str) -> Result<Option<RopeScaling>,
         Some(other) => Err(LmError::config(
             metadata.path,
             &kind,
-            format!("is `{other}`; linear and llama3 (by the tensor rope_freqs.weight) are implemented"),
+            format!(
+                "is `{other}`; linear and llama3 (by the tensor rope_freqs.weight) are implemented"
+            ),
         )),
     }
 }
@@ -176,12 +184,12 @@ fn llama3_scaling(
         original_max_position: 8192,
     };
     let plain = ModelConfig { rope_scaling: None, ..config.clone() }.rope_inverse_frequencies();
-    let scaled = ModelConfig { rope_scaling: Some(scaling), ..config.clone() }.rope_inverse_frequencies();
+    let scaled =
+        ModelConfig { rope_scaling: Some(scaling), ..config.clone() }.rope_inverse_frequencies();
     let explained = factors.len() == plain.len()
-        && factors
-            .iter()
-            .zip(plain.iter().zip(&scaled))
-            .all(|(&stored, (plain, scaled))| (f64::from(stored) * scaled / plain - 1.0).abs() < 1e-3);
+        && factors.iter().zip(plain.iter().zip(&scaled)).all(|(&stored, (plain, scaled))| {
+            (f64::from(stored) * scaled / plain - 1.0).abs() < 1e-3
+        });
     if !explained {
         return Err(LmError::tensor(
             path,

@@ -86,7 +86,8 @@ impl GgufModel {
     /// The small files with a tokenizer from elsewhere.
     pub fn files_with(&self, companions: Companions) -> ModelFiles {
         let metadata = Metadata { path: &self.path, header: &self.header };
-        let id = |name: &str| metadata.id(&format!("tokenizer.ggml.{name}_token_id")).ok().flatten();
+        let id =
+            |name: &str| metadata.id(&format!("tokenizer.ggml.{name}_token_id")).ok().flatten();
         let tokens = ModelTokens { bos: id("bos"), eos: id("eos"), pad: id("padding") };
         ModelFiles::new(self.config.clone(), &tokens, companions)
     }
@@ -97,7 +98,11 @@ impl GgufModel {
         for (name, shape) in self.config.parameter_shapes() {
             let in_file = self.name_in_file(&name);
             let Some(info) = self.header.tensors.get(&in_file) else {
-                return Err(LmError::tensor(&self.path, &in_file, "is missing: the metadata describe a model that has it"));
+                return Err(LmError::tensor(
+                    &self.path,
+                    &in_file,
+                    "is missing: the metadata describe a model that has it",
+                ));
             };
             if info.shape != shape {
                 return Err(LmError::tensor(
@@ -172,7 +177,11 @@ impl GgufModel {
         let name = "rope_freqs.weight";
         let Some(info) = self.header.tensors.get(name) else { return Ok(None) };
         if info.shape != [self.config.head_dim / 2] {
-            return Err(LmError::tensor(&self.path, name, format!("has the shape {:?}", info.shape)));
+            return Err(LmError::tensor(
+                &self.path,
+                name,
+                format!("has the shape {:?}", info.shape),
+            ));
         }
         let mut factors = vec![0.0; self.config.head_dim / 2];
         self.read_stored(name, info, 0, &mut factors)?;
@@ -182,7 +191,8 @@ impl GgufModel {
     /// Whether `output.weight` and `token_embd.weight` are two quantisations of one matrix.
     fn head_is_embedding(&self) -> Result<bool, LmError> {
         let tensors = &self.header.tensors;
-        let (Some(head), Some(embedding)) = (tensors.get("output.weight"), tensors.get("token_embd.weight"))
+        let (Some(head), Some(embedding)) =
+            (tensors.get("output.weight"), tensors.get("token_embd.weight"))
         else {
             return Ok(false);
         };
@@ -212,11 +222,16 @@ impl GgufModel {
         out: &mut [f32],
     ) -> Result<(), LmError> {
         let kind = info.kind.map_err(|number| {
-            LmError::tensor(&self.path, name, format!("is stored in the unknown form number {number}"))
+            LmError::tensor(
+                &self.path,
+                name,
+                format!("is stored in the unknown form number {number}"),
+            )
         })?;
         let count: usize = info.shape.iter().product();
         let Some(end) = first.checked_add(out.len()).filter(|&end| end <= count) else {
-            let problem = format!("has {count} values; {} from {first} on were asked for", out.len());
+            let problem =
+                format!("has {count} values; {} from {first} on were asked for", out.len());
             return Err(LmError::tensor(&self.path, name, problem));
         };
         let blocks = first / kind.values()..end.div_ceil(kind.values());

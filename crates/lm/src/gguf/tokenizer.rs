@@ -37,7 +37,10 @@ pub(super) fn companions(metadata: &Metadata<'_>) -> Result<Companions, LmError>
         "gpt2" => byte_level(metadata, &tokens)?,
         "llama" => sentence_pieces(metadata, &tokens)?,
         other => {
-            return Err(unreadable(metadata, &format!("its kind `{other}` cannot be written as tokenizer.json")));
+            return Err(unreadable(
+                metadata,
+                &format!("its kind `{other}` cannot be written as tokenizer.json"),
+            ));
         }
     };
     let mut files = BTreeMap::new();
@@ -68,9 +71,8 @@ fn unreadable(metadata: &Metadata<'_>, problem: &str) -> LmError {
 /// The token list without the entries that only fill up the embedding.
 fn tokens<'a>(metadata: &Metadata<'a>) -> Result<Vec<Token<'a>>, LmError> {
     let (key, kinds_key) = ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type");
-    let texts = metadata
-        .array(key)?
-        .ok_or_else(|| LmError::config(metadata.path, key, "is missing"))?;
+    let texts =
+        metadata.array(key)?.ok_or_else(|| LmError::config(metadata.path, key, "is missing"))?;
     let kinds = metadata.array(kinds_key)?.unwrap_or_default();
     if !kinds.is_empty() && kinds.len() != texts.len() {
         let problem = format!("has {} entries for {} tokens", kinds.len(), texts.len());
@@ -92,19 +94,17 @@ fn tokens<'a>(metadata: &Metadata<'a>) -> Result<Vec<Token<'a>>, LmError> {
 /// GPT-2's scheme: bytes written as letters, merges in a list.
 fn byte_level(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json, LmError> {
     let key = "tokenizer.ggml.merges";
-    let listed = metadata
-        .array(key)?
-        .ok_or_else(|| LmError::config(metadata.path, key, "is missing"))?;
+    let listed =
+        metadata.array(key)?.ok_or_else(|| LmError::config(metadata.path, key, "is missing"))?;
     let mut merges = Vec::with_capacity(listed.len());
     for (number, merge) in listed.iter().enumerate() {
         let pair = merge.as_str().and_then(|text| text.split_once(' '));
-        let (left, right) = pair
-            .ok_or_else(|| LmError::config(metadata.path, key, format!("is no pair at {number}")))?;
+        let (left, right) = pair.ok_or_else(|| {
+            LmError::config(metadata.path, key, format!("is no pair at {number}"))
+        })?;
         merges.push(json!([left, right]));
     }
-    let bytes = |use_regex: bool| {
-        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex})
-    };
+    let bytes = |use_regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex});
     let split = |pattern: &str| {
         json!({"type": "Sequence", "pretokenizers": [
             {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
@@ -123,7 +123,9 @@ fn byte_level(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json, LmE
         other => {
             return Err(unreadable(
                 metadata,
-                &format!("its way to split words, `{other}`, is not known (gpt-2, smollm, qwen2 and llama-bpe are)"),
+                &format!(
+                    "its way to split words, `{other}`, is not known (gpt-2, smollm, qwen2 and llama-bpe are)"
+                ),
             ));
         }
     };
@@ -140,16 +142,15 @@ fn byte_level(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json, LmE
         "vocab": vocab(tokens),
         "merges": merges,
     });
-    tokenizer_json(metadata, tokens, normalizer, pre_tokenizer, bytes(true), model)
+    tokenizer_json(metadata, tokens, &normalizer, &pre_tokenizer, &bytes(true), &model)
 }
 
 /// SentencePiece's scheme: pieces with scores, spaces written as a low line, unknown letters as bytes. The merges follow
 /// from the scores.
 fn sentence_pieces(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json, LmError> {
     let key = "tokenizer.ggml.scores";
-    let scores = metadata
-        .array(key)?
-        .ok_or_else(|| LmError::config(metadata.path, key, "is missing"))?;
+    let scores =
+        metadata.array(key)?.ok_or_else(|| LmError::config(metadata.path, key, "is missing"))?;
     let ids: BTreeMap<&str, usize> = tokens.iter().map(|token| (token.text, token.id)).collect();
     let mut merges: Vec<(f64, usize, usize, &str, &str)> = Vec::new();
     for token in tokens {
@@ -157,7 +158,9 @@ fn sentence_pieces(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json
             .get(token.id)
             .and_then(Value::as_f64)
             .filter(|score| score.is_finite())
-            .ok_or_else(|| LmError::config(metadata.path, key, format!("has no number for token {}", token.id)))?;
+            .ok_or_else(|| {
+                LmError::config(metadata.path, key, format!("has no number for token {}", token.id))
+            })?;
         let mut own: Vec<(usize, usize, &str, &str)> = token
             .text
             .char_indices()
@@ -172,7 +175,8 @@ fn sentence_pieces(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json
     }
     // Higher scores merge first, then longer parts; the sort is stable, so the token order decides the rest.
     merges.sort_by(|a, b| b.0.total_cmp(&a.0).then((b.1, b.2).cmp(&(a.1, a.2))));
-    let merges: Vec<Json> = merges.iter().map(|(_, _, _, left, right)| json!([left, right])).collect();
+    let merges: Vec<Json> =
+        merges.iter().map(|(_, _, _, left, right)| json!([left, right])).collect();
 
     let unknown = metadata.id("tokenizer.ggml.unknown_token_id")?;
     let unknown = unknown.and_then(|id| tokens.iter().find(|token| token.id == id as usize));
@@ -203,10 +207,10 @@ fn sentence_pieces(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Json
     tokenizer_json(
         metadata,
         tokens,
-        json!({"type": "Sequence", "normalizers": normalizers}),
-        Json::Null,
-        json!({"type": "Sequence", "decoders": decoders}),
-        model,
+        &json!({"type": "Sequence", "normalizers": normalizers}),
+        &Json::Null,
+        &json!({"type": "Sequence", "decoders": decoders}),
+        &model,
     )
 }
 
@@ -217,10 +221,10 @@ fn vocab(tokens: &[Token<'_>]) -> Map<String, Json> {
 fn tokenizer_json(
     metadata: &Metadata<'_>,
     tokens: &[Token<'_>],
-    normalizer: Json,
-    pre_tokenizer: Json,
-    decoder: Json,
-    model: Json,
+    normalizer: &Json,
+    pre_tokenizer: &Json,
+    decoder: &Json,
+    model: &Json,
 ) -> Result<Json, LmError> {
     let mut seen = BTreeMap::new();
     for token in tokens {
@@ -279,7 +283,10 @@ fn tokenizer_json(
 
 fn tokenizer_config(metadata: &Metadata<'_>, tokens: &[Token<'_>]) -> Result<Vec<u8>, LmError> {
     let mut config = Map::new();
-    config.insert("add_bos_token".to_owned(), json!(metadata.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(false)));
+    config.insert(
+        "add_bos_token".to_owned(),
+        json!(metadata.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(false)),
+    );
     for (key, name) in [("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")] {
         let id = metadata.id(&format!("tokenizer.ggml.{name}_token_id"))?;
         let token = id.and_then(|id| tokens.iter().find(|token| token.id == id as usize));

@@ -14,5 +14,6 @@ pub mod matrix;
 pub mod packed;
 pub mod peak;
 pub(crate) mod tile;
+pub(crate) mod train_gemm;
 pub(crate) mod train_math;
 pub(crate) mod train_matrix;

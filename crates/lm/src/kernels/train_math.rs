@@ -33,10 +33,11 @@ macro_rules! dispatched {
 /// Lanes of a running sum: two AVX2 registers.
 const LANES: usize = 16;
 
-/// `e^x` within two units in the last place; NaN stays NaN, and the result never overflows to infinity.
+/// `e^x` within two units in the last place, zero below -87.7; NaN stays NaN, and nothing overflows to infinity.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    const LOWEST: f32 = -87.336_54;
+    // The exponent's bits come out as zero here, and with them the result.
+    const LOWEST: f32 = -88.0;
     const HIGHEST: f32 = 88.376_26;
     // Adding and subtracting this rounds to the nearest whole number.
     const ROUND: f32 = 12_582_912.0;
@@ -111,7 +112,7 @@ fn max_over(values: &[f32]) -> f32 {
 dispatched! {
     /// `sum of a * b`.
     fn dot(a: &[f32], b: &[f32]) -> f32 {
-        sum_over(a, b, |x, y, sum| x.mul_add(y, sum))
+        sum_over(a, b, f32::mul_add)
     }
 
     /// `out += x`.
@@ -123,7 +124,7 @@ dispatched! {
 
     /// RMS norm of one row; returns the reciprocal root mean square for the backward pass.
     fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) -> f32 {
-        let mean = sum_over(x, x, |a, b, sum| a.mul_add(b, sum)) / x.len() as f32;
+        let mean = sum_over(x, x, f32::mul_add) / x.len() as f32;
         let scale = 1.0 / (mean + eps).sqrt();
         for ((o, &v), &w) in out.iter_mut().zip(x).zip(weight) {
             *o = v * scale * w;
@@ -223,92 +224,102 @@ dispatched! {
         }
     }
 
-    /// Turns logits into `exp(logit - max)`; returns the maximum and the sum.
-    fn numerators(logits: &mut [f32]) -> (f32, f32) {
-        let max = max_over(logits);
-        if max == f32::NEG_INFINITY {
-            let sum = if logits.iter().any(|x| x.is_nan()) { f32::NAN } else { 0.0 };
-            logits.fill(0.0);
-            return (max, sum);
-        }
-        for x in logits.iter_mut() {
-            *x = exp(*x - max);
-        }
-        (max, sum_over(logits, logits, |x, _, sum| sum + x))
-    }
-
-    /// One row of one vocabulary chunk for KL(student || reference). `student` becomes
-    /// `exp(s - max)`, `reference` becomes `s - r`. Returns the student's maximum and sum, the
-    /// reference's maximum and sum, and the sum of `exp(s - max) * (s - r)`.
-    fn reverse_kl_chunk(student: &mut [f32], reference: &mut [f32]) -> [f32; 5] {
-        let (max_s, max_r) = (max_over(student), max_over(reference));
-        let mut sums = [[0.0_f32; LANES]; 3];
-        let mut body = |lane: usize, s: &mut f32, r: &mut f32| {
-            let difference = *s - *r;
-            let e = exp(*s - max_s);
-            sums[0][lane] += e;
-            sums[1][lane] += exp(*r - max_r);
-            sums[2][lane] = e.mul_add(difference, sums[2][lane]);
-            *s = e;
-            *r = difference;
-        };
-        let (s_whole, s_rest) = student.as_chunks_mut::<LANES>();
-        let (r_whole, r_rest) = reference.as_chunks_mut::<LANES>();
-        for (s, r) in s_whole.iter_mut().zip(r_whole) {
-            for lane in 0..LANES {
-                body(lane, &mut s[lane], &mut r[lane]);
+    /// Raises `max` to the largest value of each column of `rows`.
+    fn column_max(max: &mut [f32], rows: &[f32]) {
+        for row in rows.chunks_exact(max.len()) {
+            for (max, &x) in max.iter_mut().zip(row) {
+                *max = if x <= *max { *max } else { x };
             }
         }
-        for (lane, (s, r)) in s_rest.iter_mut().zip(r_rest).enumerate() {
-            body(lane, s, r);
-        }
-        [max_s, fold(sums[0]), max_r, fold(sums[1]), fold(sums[2])]
     }
 
-    /// The gradient of KL(student || reference) for the logits of one chunk row:
-    /// `numerators *= scale * (difference - offset)`.
-    fn reverse_kl_gradient(numerators: &mut [f32], difference: &[f32], scale: f32, offset: f32) {
-        for (x, &d) in numerators.iter_mut().zip(difference) {
-            *x *= scale * (d - offset);
-        }
-    }
-
-    /// One row of one vocabulary chunk for KL(reference || student): both become numerators. Returns
-    /// the student's maximum and sum, the reference's, and the sum of `exp(r - max) * (r - s)`.
-    fn forward_kl_chunk(student: &mut [f32], reference: &mut [f32]) -> [f32; 5] {
-        let (max_s, max_r) = (max_over(student), max_over(reference));
-        let mut sums = [[0.0_f32; LANES]; 3];
-        let mut body = |lane: usize, s: &mut f32, r: &mut f32| {
-            let difference = *r - *s;
-            let e = exp(*r - max_r);
-            *s = exp(*s - max_s);
-            *r = e;
-            sums[0][lane] += *s;
-            sums[1][lane] += e;
-            sums[2][lane] = e.mul_add(difference, sums[2][lane]);
-        };
-        let (s_whole, s_rest) = student.as_chunks_mut::<LANES>();
-        let (r_whole, r_rest) = reference.as_chunks_mut::<LANES>();
-        for (s, r) in s_whole.iter_mut().zip(r_whole) {
-            for lane in 0..LANES {
-                body(lane, &mut s[lane], &mut r[lane]);
+    /// One vocabulary chunk for losses on single tokens: logits (tokens x positions) become `exp(logit - max)`,
+    /// the column sums are added to `sum`.
+    fn numerators(logits: &mut [f32], max: &[f32], sum: &mut [f32]) {
+        for row in logits.chunks_exact_mut(max.len()) {
+            for ((x, &max), sum) in row.iter_mut().zip(max).zip(sum.iter_mut()) {
+                *x = exp(*x - max);
+                *sum += *x;
             }
         }
-        for (lane, (s, r)) in s_rest.iter_mut().zip(r_rest).enumerate() {
-            body(lane, s, r);
-        }
-        [max_s, fold(sums[0]), max_r, fold(sums[1]), fold(sums[2])]
     }
 
-    /// `student = student * student_scale - reference * reference_scale`.
+    /// One vocabulary chunk for KL(student || reference), tokens x positions. `student` becomes
+    /// `exp(s - max)`, `reference` becomes `s - r`; column sums are added up.
+    fn reverse_kl_numerators(student: &mut [f32], reference: &mut [f32], columns: &mut KlColumns<'_>) {
+        let KlColumns { max, sum, reference_max, reference_sum, cross } = columns;
+        let width = max.len();
+        let rows = student.chunks_exact_mut(width).zip(reference.chunks_exact_mut(width));
+        for (s, r) in rows {
+            for ((&r, &max), sum) in r.iter().zip(reference_max.iter()).zip(reference_sum.iter_mut()) {
+                *sum += exp(r - max);
+            }
+            let columns = max.iter().zip(sum.iter_mut()).zip(cross.iter_mut());
+            for ((s, r), ((&max, sum), cross)) in s.iter_mut().zip(r.iter_mut()).zip(columns) {
+                let e = exp(*s - max);
+                let difference = *s - *r;
+                *sum += e;
+                *cross = e.mul_add(difference, *cross);
+                *s = e;
+                *r = difference;
+            }
+        }
+    }
+
+    /// The gradient of KL(student || reference) by the logits, tokens x positions:
+    /// `numerators *= scale * (difference - mean)`.
+    fn reverse_kl_gradient(numerators: &mut [f32], difference: &[f32], scale: &[f32], mean: &[f32]) {
+        let width = scale.len();
+        for (row, difference) in numerators.chunks_exact_mut(width).zip(difference.chunks_exact(width)) {
+            for (((x, &d), &scale), &mean) in row.iter_mut().zip(difference).zip(scale).zip(mean) {
+                *x *= scale * (d - mean);
+            }
+        }
+    }
+
+    /// One vocabulary chunk for KL(reference || student), tokens x positions: both become numerators; column
+    /// sums are added up.
+    fn forward_kl_numerators(student: &mut [f32], reference: &mut [f32], columns: &mut KlColumns<'_>) {
+        let KlColumns { max, sum, reference_max, reference_sum, cross } = columns;
+        let width = max.len();
+        let rows = student.chunks_exact_mut(width).zip(reference.chunks_exact_mut(width));
+        for (s, r) in rows {
+            let columns = reference_max.iter().zip(reference_sum.iter_mut()).zip(cross.iter_mut());
+            for ((&s, r), ((&max, sum), cross)) in s.iter().zip(r.iter_mut()).zip(columns) {
+                let e = exp(*r - max);
+                *sum += e;
+                *cross = e.mul_add(*r - s, *cross);
+                *r = e;
+            }
+            for ((s, &max), sum) in s.iter_mut().zip(max.iter()).zip(sum.iter_mut()) {
+                *s = exp(*s - max);
+                *sum += *s;
+            }
+        }
+    }
+
+    /// The gradient of KL(reference || student) by the logits: `student * scale - reference * reference_scale`.
     fn forward_kl_gradient(
         student: &mut [f32],
         reference: &[f32],
-        student_scale: f32,
-        reference_scale: f32,
+        scale: &[f32],
+        reference_scale: &[f32],
     ) {
-        for (s, &r) in student.iter_mut().zip(reference) {
-            *s = *s * student_scale - r * reference_scale;
+        let width = scale.len();
+        for (row, reference) in student.chunks_exact_mut(width).zip(reference.chunks_exact(width)) {
+            let scales = scale.iter().zip(reference_scale);
+            for ((x, &r), (&scale, &reference_scale)) in row.iter_mut().zip(reference).zip(scales) {
+                *x = *x * scale - r * reference_scale;
+            }
+        }
+    }
+
+    /// `rows *= scale`, column by column.
+    fn scale_columns(rows: &mut [f32], scale: &[f32]) {
+        for row in rows.chunks_exact_mut(scale.len()) {
+            for (x, &scale) in row.iter_mut().zip(scale) {
+                *x *= scale;
+            }
         }
     }
 
@@ -356,6 +367,20 @@ dispatched! {
     }
 }
 
+/// Statistics of a vocabulary chunk, one value per position.
+pub(crate) struct KlColumns<'a> {
+    /// Largest logit of the student.
+    pub(crate) max: &'a [f32],
+    /// Sum of the student's numerators.
+    pub(crate) sum: &'a mut [f32],
+    /// Largest logit of the reference.
+    pub(crate) reference_max: &'a [f32],
+    /// Sum of the reference's numerators.
+    pub(crate) reference_sum: &'a mut [f32],
+    /// Sum of numerator times difference of logits.
+    pub(crate) cross: &'a mut [f32],
+}
+
 /// The constants of one AdamW step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdamRates {
@@ -389,7 +414,7 @@ mod tests {
             x += 0.013;
         }
         assert_eq!(exp(0.0), 1.0);
-        assert!(exp(f32::NEG_INFINITY) < 2e-38);
+        assert_eq!(exp(f32::NEG_INFINITY), 0.0);
         assert!(exp(1e9).is_finite());
         assert!(exp(f32::NAN).is_nan());
     }
@@ -405,8 +430,8 @@ mod tests {
             for bad in 0..length as usize {
                 let mut spoiled = values.clone();
                 spoiled[bad] = f32::NAN;
-                let (max, sum) = numerators(&mut spoiled);
-                assert!(max.is_nan() || sum.is_nan(), "NaN at {bad} of {length} was lost");
+                let (_, sum) = softmax_numerators(&mut spoiled, length as usize);
+                assert!(sum.is_nan(), "NaN at {bad} of {length} was lost");
             }
         }
     }

@@ -8,10 +8,11 @@
 use rayon::prelude::*;
 
 use super::batch::Span;
-use super::scratch::with_scratch;
+use super::buffer::with_scratch;
 use crate::config::ModelConfig;
+use crate::kernels::train_gemm::{Panels, multiply, panels_len};
 use crate::kernels::train_math as math;
-use crate::kernels::train_matrix::{MatMut, MatRef, gemm};
+use crate::kernels::train_matrix::{MatMut, MatRef};
 
 /// Score rows (queries x heads of a group) computed at a time.
 const SCORE_ROWS: usize = 64;
@@ -209,17 +210,27 @@ impl<'a> Job<'a> {
 
     fn forward(&self, mut out: MatMut<'_>, lse: &mut [f32]) {
         let (dim, group) = (self.shape.head_dim, self.shape.group());
-        let most = self.shape.block() * group;
-        let lengths = [self.keys() * dim, most * dim, most * self.keys(), most * dim, dim];
-        with_scratch(lengths, |[keys, queries, scores, mixed, normed]| {
-            self.gather_keys(keys, normed);
+        let (keys, most) = (self.keys(), self.shape.block() * group);
+        let lengths = [
+            keys * dim,
+            panels_len(dim, keys),
+            panels_len(keys, dim),
+            most * dim,
+            most * keys,
+            most * dim,
+            dim,
+        ];
+        with_scratch(lengths, |[rows_of_k, k_t, v, queries, scores, mixed, normed]| {
+            self.gather_keys(rows_of_k, normed);
+            let k_t = Panels::pack(k_t, MatRef::new(rows_of_k, keys, dim).t());
+            let v = Panels::pack(v, self.values());
             for block in self.blocks() {
                 let rows = block.len() * group;
                 let visible = self.position(block.end - 1) + 1;
                 self.gather_queries(&block, &mut queries[..rows * dim], normed);
-                let k = MatRef::new(keys, visible, dim);
                 let q = MatRef::new(queries, rows, dim);
-                gemm(&mut MatMut::new(scores, rows, visible), q, k.t(), false);
+                let seen_k = k_t.first_cols(visible);
+                multiply(&mut MatMut::new(scores, rows, visible), q, seen_k, false);
                 for (row, scores) in scores[..rows * visible].chunks_exact_mut(visible).enumerate()
                 {
                     let (member, query) = (row / block.len(), block.start + row % block.len());
@@ -228,9 +239,8 @@ impl<'a> Job<'a> {
                     math::scale(&mut scores[..seen], 1.0 / sum);
                     lse[member * self.queries() + query] = max + sum.ln();
                 }
-                let v = self.values().rows(0..visible);
                 let p = MatRef::new(scores, rows, visible);
-                gemm(&mut MatMut::new(mixed, rows, dim), p, v, false);
+                multiply(&mut MatMut::new(mixed, rows, dim), p, v.first_rows(visible), false);
                 for (row, mixed) in mixed[..rows * dim].chunks_exact(dim).enumerate() {
                     let (member, query) = (row / block.len(), block.start + row % block.len());
                     out.row(query)[member * dim..(member + 1) * dim].copy_from_slice(mixed);
@@ -241,82 +251,95 @@ impl<'a> Job<'a> {
 
     fn backward(&self, saved: &Saved<'_>, mut grads: JobGrads<'_>) {
         let (dim, group) = (self.shape.head_dim, self.shape.group());
-        let most = self.shape.block() * group;
-        let keys = self.keys();
+        let (keys, most) = (self.keys(), self.shape.block() * group);
         let lengths = [
             keys * dim,
+            panels_len(dim, keys),
+            panels_len(keys, dim),
+            panels_len(dim, keys),
             keys * dim,
             keys * dim,
             most * dim,
             most * dim,
+            panels_len(most, dim),
             most * keys,
             most * keys,
             most * dim,
             dim,
         ];
-        with_scratch(lengths, |[k, dk, dv, q, d_out, scores, d_scores, dq, normed]| {
-            self.gather_keys(k, normed);
-            dk.fill(0.0);
-            dv.fill(0.0);
-            for block in self.blocks() {
-                let rows = block.len() * group;
-                let visible = self.position(block.end - 1) + 1;
-                self.gather_queries(&block, &mut q[..rows * dim], normed);
-                for (row, target) in d_out[..rows * dim].chunks_exact_mut(dim).enumerate() {
-                    let (member, query) = (row / block.len(), block.start + row % block.len());
-                    target.copy_from_slice(self.head_of(saved.d_out, query, member));
+        with_scratch(
+            lengths,
+            |[rows_of_k, k_t, k, v_t, dk, dv, q, d_out, pack, scores, d_scores, dq, normed]| {
+                self.gather_keys(rows_of_k, normed);
+                let k_rows = MatRef::new(rows_of_k, keys, dim);
+                let k_t = Panels::pack(k_t, k_rows.t());
+                let k = Panels::pack(k, k_rows);
+                let v_t = Panels::pack(v_t, self.values().t());
+                dk.fill(0.0);
+                dv.fill(0.0);
+                for block in self.blocks() {
+                    let rows = block.len() * group;
+                    let visible = self.position(block.end - 1) + 1;
+                    self.gather_queries(&block, &mut q[..rows * dim], normed);
+                    for (row, target) in d_out[..rows * dim].chunks_exact_mut(dim).enumerate() {
+                        let (member, query) = (row / block.len(), block.start + row % block.len());
+                        target.copy_from_slice(self.head_of(saved.d_out, query, member));
+                    }
+                    let q_block = MatRef::new(q, rows, dim);
+                    let d_out_block = MatRef::new(d_out, rows, dim);
+                    let (seen_k, seen_v) = (k_t.first_cols(visible), v_t.first_cols(visible));
+                    multiply(&mut MatMut::new(scores, rows, visible), q_block, seen_k, false);
+                    multiply(&mut MatMut::new(d_scores, rows, visible), d_out_block, seen_v, false);
+                    let score_rows = scores[..rows * visible].chunks_exact_mut(visible);
+                    let grad_rows = d_scores[..rows * visible].chunks_exact_mut(visible);
+                    for (row, (scores, grad)) in score_rows.zip(grad_rows).enumerate() {
+                        let (member, query) = (row / block.len(), block.start + row % block.len());
+                        let upstream = &d_out[row * dim..(row + 1) * dim];
+                        let delta = math::dot(upstream, self.head_of(saved.out, query, member));
+                        let lse = saved.lse[member * self.queries() + query];
+                        math::softmax_backward(scores, grad, self.position(query) + 1, lse, delta);
+                    }
+                    let p = MatRef::new(scores, rows, visible);
+                    let ds = MatRef::new(d_scores, rows, visible);
+                    multiply(&mut MatMut::new(dq, rows, dim), ds, k.first_rows(visible), false);
+                    let q_panels = Panels::pack(pack, q_block);
+                    multiply(&mut MatMut::new(dk, visible, dim), ds.t(), q_panels, true);
+                    let d_out_panels = Panels::pack(pack, d_out_block);
+                    multiply(&mut MatMut::new(dv, visible, dim), p.t(), d_out_panels, true);
+                    for (row, dq) in dq[..rows * dim].chunks_exact_mut(dim).enumerate() {
+                        let (member, query) = (row / block.len(), block.start + row % block.len());
+                        math::scale(dq, self.shape.score_scale());
+                        let norm = match (self.input.norms, &mut grads.d_norms) {
+                            (Some((weight, _)), Some(d_norms)) => {
+                                Some((weight, &mut d_norms[..dim]))
+                            }
+                            _ => None,
+                        };
+                        let out = &mut grads.dq.row(query)[member * dim..(member + 1) * dim];
+                        let raw = self.raw_q(query, member);
+                        self.shape.embed_position_backward(
+                            out,
+                            dq,
+                            raw,
+                            norm,
+                            self.position(query),
+                            normed,
+                        );
+                    }
                 }
-                let k_seen = MatRef::new(k, visible, dim);
-                let q_block = MatRef::new(q, rows, dim);
-                let d_out_block = MatRef::new(d_out, rows, dim);
-                gemm(&mut MatMut::new(scores, rows, visible), q_block, k_seen.t(), false);
-                let v_seen = self.values().rows(0..visible);
-                gemm(&mut MatMut::new(d_scores, rows, visible), d_out_block, v_seen.t(), false);
-                let score_rows = scores[..rows * visible].chunks_exact_mut(visible);
-                let grad_rows = d_scores[..rows * visible].chunks_exact_mut(visible);
-                for (row, (scores, grad)) in score_rows.zip(grad_rows).enumerate() {
-                    let (member, query) = (row / block.len(), block.start + row % block.len());
-                    let upstream = &d_out[row * dim..(row + 1) * dim];
-                    let delta = math::dot(upstream, self.head_of(saved.out, query, member));
-                    let lse = saved.lse[member * self.queries() + query];
-                    math::softmax_backward(scores, grad, self.position(query) + 1, lse, delta);
-                }
-                let p = MatRef::new(scores, rows, visible);
-                let ds = MatRef::new(d_scores, rows, visible);
-                gemm(&mut MatMut::new(dq, rows, dim), ds, k_seen, false);
-                gemm(&mut MatMut::new(dk, visible, dim), ds.t(), q_block, true);
-                gemm(&mut MatMut::new(dv, visible, dim), p.t(), d_out_block, true);
-                for (row, dq) in dq[..rows * dim].chunks_exact_mut(dim).enumerate() {
-                    let (member, query) = (row / block.len(), block.start + row % block.len());
-                    math::scale(dq, self.shape.score_scale());
+                let rows = dk.chunks_exact_mut(dim).zip(dv.chunks_exact(dim));
+                for (key, (dk, dv)) in rows.enumerate() {
                     let norm = match (self.input.norms, &mut grads.d_norms) {
-                        (Some((weight, _)), Some(d_norms)) => Some((weight, &mut d_norms[..dim])),
+                        (Some((_, weight)), Some(d_norms)) => Some((weight, &mut d_norms[dim..])),
                         _ => None,
                     };
-                    let out = &mut grads.dq.row(query)[member * dim..(member + 1) * dim];
-                    let raw = self.raw_q(query, member);
-                    self.shape.embed_position_backward(
-                        out,
-                        dq,
-                        raw,
-                        norm,
-                        self.position(query),
-                        normed,
-                    );
+                    let out = grads.dk.row(key);
+                    let raw = self.raw_k(key);
+                    self.shape.embed_position_backward(out, dk, raw, norm, key, normed);
+                    grads.dv.row(key).copy_from_slice(dv);
                 }
-            }
-            let rows = dk.chunks_exact_mut(dim).zip(dv.chunks_exact(dim));
-            for (key, (dk, dv)) in rows.enumerate() {
-                let norm = match (self.input.norms, &mut grads.d_norms) {
-                    (Some((_, weight)), Some(d_norms)) => Some((weight, &mut d_norms[dim..])),
-                    _ => None,
-                };
-                let out = grads.dk.row(key);
-                let raw = self.raw_k(key);
-                self.shape.embed_position_backward(out, dk, raw, norm, key, normed);
-                grads.dv.row(key).copy_from_slice(dv);
-            }
-        });
+            },
+        );
     }
 
     /// One head of one query in a queries x width array of the whole micro-batch.
@@ -345,12 +368,12 @@ struct JobGrads<'a> {
 }
 
 /// Splits a queries (or tokens) x width matrix into one part per row and key head, rows first.
-fn split<'a>(
-    data: &'a mut [f32],
+fn split(
+    data: &mut [f32],
     width: usize,
     row_lengths: impl Iterator<Item = usize>,
     band: usize,
-) -> Vec<MatMut<'a>> {
+) -> Vec<MatMut<'_>> {
     let rows = data.len() / width;
     let mut rest = MatMut::new(data, rows, width);
     let mut parts = Vec::new();

@@ -3,26 +3,31 @@
 use rayon::prelude::*;
 
 use super::attention::{self, AttentionGrads, AttentionInput};
-use super::forward::{LayerActivations, Model, Queries, TOKEN_BLOCK, norm_rows, row};
+use super::buffer::{Buffer, with_scratch};
+use super::forward::{
+    LayerActivations, Model, PackBuffers, Queries, add_product, block_height, norm_rows, product,
+    row,
+};
 use super::layout::LayerLayout;
-use super::scratch::{fit, with_scratch};
 use crate::config::ModelConfig;
+use crate::kernels::train_gemm::{TokenPanels, gradient_bands, panels_len, run_bands};
 use crate::kernels::train_math as math;
-use crate::kernels::train_matrix::{MatMut, MatRef, gemm, gemm_tiles, run_tiles};
+use crate::kernels::train_matrix::{MatMut, MatRef};
 
 /// Buffers of the backward pass, shared by all layers.
 #[derive(Debug, Default)]
 pub(super) struct BackwardBuffers {
-    activated: Vec<f32>,
-    normed: Vec<f32>,
-    normed_queries: Vec<f32>,
-    d_middle: Vec<f32>,
-    d_mixed: Vec<f32>,
-    dq: Vec<f32>,
-    dkv: Vec<f32>,
-    d_from_q: Vec<f32>,
-    partial_norm: Vec<f32>,
-    partial_bias: Vec<f32>,
+    activated: Buffer,
+    normed: Buffer,
+    normed_queries: Buffer,
+    d_middle: Buffer,
+    d_mixed: Buffer,
+    dq: Buffer,
+    dkv: Buffer,
+    d_from_q: Buffer,
+    partial_norm: Buffer,
+    partial_bias: Buffer,
+    panels: [Buffer; 3],
     query_of: Vec<u32>,
 }
 
@@ -70,9 +75,15 @@ fn add_parts(sum: &mut [f32], parts: &[f32]) {
     }
 }
 
+/// Packs what a weight multiplied (tokens x width) for the weight's gradient.
+fn pack_tokens<'a>(buffer: &'a mut Buffer, x: &[f32], width: usize) -> TokenPanels<'a> {
+    let tokens = x.len() / width;
+    TokenPanels::par_pack(buffer.fit(panels_len(tokens, width)), MatRef::new(x, tokens, width))
+}
+
 /// Sums of the columns of each block of rows.
-fn column_sums(partial: &mut [f32], data: &[f32], width: usize) {
-    partial.par_chunks_exact_mut(width).zip(data.par_chunks(TOKEN_BLOCK * width)).for_each(
+fn column_sums(partial: &mut [f32], data: &[f32], width: usize, height: usize) {
+    partial.par_chunks_exact_mut(width).zip(data.par_chunks(height * width)).for_each(
         |(sum, block)| {
             sum.fill(0.0);
             for row in block.chunks_exact(width) {
@@ -94,32 +105,35 @@ pub(super) fn layer_backward(
     dx: &mut [f32],
     mut grads: LayerGrads<'_>,
     buffers: &mut BackwardBuffers,
+    packs: &mut PackBuffers,
 ) {
     let config = model.config;
     let weights = model.layer(layer);
+    let packed = packs.backward(config, &weights);
     let (hidden, ff, eps) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps);
     let (q_width, kv_width) = (config.q_width(), 2 * config.kv_width());
     let (tokens, count) = (x.len() / hidden, queries.count());
-    let mixed = &acts.mixed[..count * q_width];
-    let middle = &acts.middle[..count * hidden];
-    let gate_up = &mut acts.gate_up[..count * 2 * ff];
-    let query_blocks = count.div_ceil(TOKEN_BLOCK);
-    let token_blocks = tokens.div_ceil(TOKEN_BLOCK);
+    let mixed = acts.mixed.get(count * q_width);
+    let middle = acts.middle.get(count * hidden);
+    let gate_up = acts.gate_up.fit(count * 2 * ff);
+    let (token_height, query_height) = (block_height(tokens), block_height(count));
+    let query_blocks = count.div_ceil(query_height);
+    let token_blocks = tokens.div_ceil(token_height);
 
     // Feed-forward and the output projection, token by token.
-    let activated = fit(&mut buffers.activated, count * ff);
-    let normed = fit(&mut buffers.normed, tokens.max(count) * hidden);
-    let d_middle = fit(&mut buffers.d_middle, count * hidden);
-    let d_mixed = fit(&mut buffers.d_mixed, count * q_width);
-    let partial = fit(&mut buffers.partial_norm, token_blocks.max(query_blocks) * hidden);
+    let activated = buffers.activated.fit(count * ff);
+    let normed = buffers.normed.fit(tokens.max(count) * hidden);
+    let d_middle = buffers.d_middle.fit(count * hidden);
+    let d_mixed = buffers.d_mixed.fit(count * q_width);
+    let partial = buffers.partial_norm.fit(token_blocks.max(query_blocks) * hidden);
     d_next
-        .par_chunks(TOKEN_BLOCK * hidden)
-        .zip(middle.par_chunks(TOKEN_BLOCK * hidden))
-        .zip(gate_up.par_chunks_mut(TOKEN_BLOCK * 2 * ff))
-        .zip(activated.par_chunks_mut(TOKEN_BLOCK * ff))
-        .zip(normed[..count * hidden].par_chunks_mut(TOKEN_BLOCK * hidden))
-        .zip(d_middle.par_chunks_mut(TOKEN_BLOCK * hidden))
-        .zip(d_mixed.par_chunks_mut(TOKEN_BLOCK * q_width))
+        .par_chunks(query_height * hidden)
+        .zip(middle.par_chunks(query_height * hidden))
+        .zip(gate_up.par_chunks_mut(query_height * 2 * ff))
+        .zip(activated.par_chunks_mut(query_height * ff))
+        .zip(normed[..count * hidden].par_chunks_mut(query_height * hidden))
+        .zip(d_middle.par_chunks_mut(query_height * hidden))
+        .zip(d_mixed.par_chunks_mut(query_height * q_width))
         .zip(partial.par_chunks_exact_mut(hidden))
         .with_max_len(1)
         .for_each(
@@ -128,12 +142,7 @@ pub(super) fn layer_backward(
                 partial,
             )| {
                 let rows = d_next.len() / hidden;
-                gemm(
-                    &mut MatMut::new(activated, rows, ff),
-                    MatRef::new(d_next, rows, hidden),
-                    MatRef::new(weights.down, hidden, ff),
-                    false,
-                );
+                product(activated, d_next, packed.down);
                 for (d, both) in
                     activated.chunks_exact_mut(ff).zip(gate_up.chunks_exact_mut(2 * ff))
                 {
@@ -143,53 +152,41 @@ pub(super) fn layer_backward(
                 d_middle.copy_from_slice(d_next);
                 partial.fill(0.0);
                 with_scratch([rows * hidden], |[d_normed]| {
-                    gemm(
-                        &mut MatMut::new(d_normed, rows, hidden),
-                        MatRef::new(gate_up, rows, 2 * ff),
-                        MatRef::new(weights.gate_up, 2 * ff, hidden),
-                        false,
-                    );
+                    product(d_normed, gate_up, packed.gate_up);
                     let norm = NormBackward { weight: weights.post_norm, eps };
                     norm.rows(d_middle, partial, normed, d_normed, middle.chunks_exact(hidden));
                 });
-                gemm(
-                    &mut MatMut::new(d_mixed, rows, q_width),
-                    MatRef::new(d_middle, rows, hidden),
-                    MatRef::new(weights.o, hidden, q_width),
-                    false,
-                );
+                product(d_mixed, d_middle, packed.o);
             },
         );
     add_parts(grads.post_norm, &partial[..query_blocks * hidden]);
-    let mut tiles = Vec::new();
-    gemm_tiles(
+    let [for_down, for_gate_up, for_o] = &mut buffers.panels;
+    let mut bands = Vec::new();
+    gradient_bands(
         MatMut::new(grads.down, hidden, ff),
-        MatRef::new(d_next, count, hidden).t(),
-        MatRef::new(activated, count, ff),
-        true,
-        &mut tiles,
+        MatRef::new(d_next, count, hidden),
+        pack_tokens(for_down, activated, ff),
+        &mut bands,
     );
-    gemm_tiles(
+    gradient_bands(
         MatMut::new(grads.gate_up, 2 * ff, hidden),
-        MatRef::new(gate_up, count, 2 * ff).t(),
-        MatRef::new(normed, count, hidden),
-        true,
-        &mut tiles,
+        MatRef::new(gate_up, count, 2 * ff),
+        pack_tokens(for_gate_up, &normed[..count * hidden], hidden),
+        &mut bands,
     );
-    gemm_tiles(
+    gradient_bands(
         MatMut::new(grads.o, hidden, q_width),
-        MatRef::new(d_middle, count, hidden).t(),
-        MatRef::new(mixed, count, q_width),
-        true,
-        &mut tiles,
+        MatRef::new(d_middle, count, hidden),
+        pack_tokens(for_o, mixed, q_width),
+        &mut bands,
     );
-    run_tiles(tiles);
+    run_bands(bands);
 
-    let dq = fit(&mut buffers.dq, count * q_width);
-    let dkv = fit(&mut buffers.dkv, tokens * kv_width);
+    let dq = buffers.dq.fit(count * q_width);
+    let dkv = buffers.dkv.fit(tokens * kv_width);
     let input = AttentionInput {
-        q: &acts.q[..count * q_width],
-        kv: &acts.kv[..tokens * kv_width],
+        q: acts.q.get(count * q_width),
+        kv: acts.kv.get(tokens * kv_width),
         norms: weights.qk_norm,
         spans: queries.spans,
         positions: queries.positions,
@@ -198,7 +195,7 @@ pub(super) fn layer_backward(
         model.attention_shape(),
         input,
         mixed,
-        &acts.lse,
+        acts.lse.get(count * config.heads),
         d_mixed,
         AttentionGrads { dq, dkv, d_norms: grads.qk_norm.take() },
     );
@@ -207,9 +204,10 @@ pub(super) fn layer_backward(
     if let Some(bias) = grads.qkv_bias.take() {
         let (q_bias, kv_bias) = bias.split_at_mut(q_width);
         for (bias, data, width) in [(q_bias, &*dq, q_width), (kv_bias, &*dkv, kv_width)] {
-            let blocks = (data.len() / width).div_ceil(TOKEN_BLOCK);
-            let partial = fit(&mut buffers.partial_bias, blocks * width);
-            column_sums(partial, data, width);
+            let height = block_height(data.len() / width);
+            let blocks = (data.len() / width).div_ceil(height);
+            let partial = buffers.partial_bias.fit(blocks * width);
+            column_sums(partial, data, width, height);
             add_parts(bias, partial);
         }
     }
@@ -223,52 +221,37 @@ pub(super) fn layer_backward(
             for (query, &token) in wanted.iter().enumerate() {
                 query_of[token as usize] = query as u32;
             }
-            let d_from_q = fit(&mut buffers.d_from_q, count * hidden);
-            let normed_queries = fit(&mut buffers.normed_queries, count * hidden);
+            let d_from_q = buffers.d_from_q.fit(count * hidden);
+            let normed_queries = buffers.normed_queries.fit(count * hidden);
             d_from_q
-                .par_chunks_mut(TOKEN_BLOCK * hidden)
-                .zip(normed_queries.par_chunks_mut(TOKEN_BLOCK * hidden))
-                .zip(dq.par_chunks(TOKEN_BLOCK * q_width))
-                .zip(wanted.par_chunks(TOKEN_BLOCK))
+                .par_chunks_mut(query_height * hidden)
+                .zip(normed_queries.par_chunks_mut(query_height * hidden))
+                .zip(dq.par_chunks(query_height * q_width))
+                .zip(wanted.par_chunks(query_height))
                 .with_max_len(1)
                 .for_each(|(((d_from_q, normed), dq), wanted)| {
-                    let rows = wanted.len();
-                    gemm(
-                        &mut MatMut::new(d_from_q, rows, hidden),
-                        MatRef::new(dq, rows, q_width),
-                        MatRef::new(weights.q, q_width, hidden),
-                        false,
-                    );
+                    product(d_from_q, dq, packed.q);
                     let x_rows = wanted.iter().map(|&token| row(x, token as usize, hidden));
                     norm_rows(normed, x_rows, weights.input_norm, eps);
                 });
             d_from_q
         }
     };
-    dx.par_chunks_mut(TOKEN_BLOCK * hidden)
-        .zip(x.par_chunks(TOKEN_BLOCK * hidden))
-        .zip(normed.par_chunks_mut(TOKEN_BLOCK * hidden))
-        .zip(dkv.par_chunks(TOKEN_BLOCK * kv_width))
+    dx.par_chunks_mut(token_height * hidden)
+        .zip(x.par_chunks(token_height * hidden))
+        .zip(normed.par_chunks_mut(token_height * hidden))
+        .zip(dkv.par_chunks(token_height * kv_width))
         .zip(partial.par_chunks_exact_mut(hidden))
         .enumerate()
         .with_max_len(1)
         .for_each(|(block, ((((dx, x), normed), dkv), partial))| {
-            let (first, rows) = (block * TOKEN_BLOCK, x.len() / hidden);
+            let (first, rows) = (block * token_height, x.len() / hidden);
             partial.fill(0.0);
             with_scratch([rows * hidden], |[d_normed]| {
-                gemm(
-                    &mut MatMut::new(d_normed, rows, hidden),
-                    MatRef::new(dkv, rows, kv_width),
-                    MatRef::new(weights.kv, kv_width, hidden),
-                    false,
-                );
+                product(d_normed, dkv, packed.kv);
                 if queries.tokens.is_none() {
-                    gemm(
-                        &mut MatMut::new(d_normed, rows, hidden),
-                        MatRef::new(dq, count, q_width).rows(first..first + rows),
-                        MatRef::new(weights.q, q_width, hidden),
-                        true,
-                    );
+                    let dq = &dq[first * q_width..(first + rows) * q_width];
+                    add_product(d_normed, dq, packed.q);
                     dx.copy_from_slice(&d_middle[first * hidden..(first + rows) * hidden]);
                 } else {
                     for (at, (dx, d_normed)) in dx
@@ -291,23 +274,22 @@ pub(super) fn layer_backward(
         });
     add_parts(grads.input_norm, &partial[..token_blocks * hidden]);
     let normed_queries: &[f32] =
-        if queries.tokens.is_some() { &buffers.normed_queries } else { normed };
-    let mut tiles = Vec::new();
-    gemm_tiles(
+        if queries.tokens.is_some() { buffers.normed_queries.get(count * hidden) } else { normed };
+    let [for_q, for_kv, _] = &mut buffers.panels;
+    let mut bands = Vec::new();
+    gradient_bands(
         MatMut::new(grads.q, q_width, hidden),
-        MatRef::new(dq, count, q_width).t(),
-        MatRef::new(normed_queries, count, hidden),
-        true,
-        &mut tiles,
+        MatRef::new(dq, count, q_width),
+        pack_tokens(for_q, normed_queries, hidden),
+        &mut bands,
     );
-    gemm_tiles(
+    gradient_bands(
         MatMut::new(grads.kv, kv_width, hidden),
-        MatRef::new(dkv, tokens, kv_width).t(),
-        MatRef::new(normed, tokens, hidden),
-        true,
-        &mut tiles,
+        MatRef::new(dkv, tokens, kv_width),
+        pack_tokens(for_kv, normed, hidden),
+        &mut bands,
     );
-    run_tiles(tiles);
+    run_bands(bands);
 }
 
 /// The RMS norm whose backward pass runs over rows.

@@ -4,14 +4,22 @@ use rayon::prelude::*;
 
 use super::attention::{self, AttentionInput, AttentionShape, RopeTable};
 use super::batch::{MicroBatch, Span};
+use super::buffer::{Buffer, with_scratch};
 use super::layout::{LayerLayout, Layout};
-use super::scratch::{fit, with_scratch};
 use crate::config::ModelConfig;
+use crate::kernels::train_gemm::{Panels, multiply, panels_len};
 use crate::kernels::train_math as math;
-use crate::kernels::train_matrix::{MatMut, MatRef, gemm};
+use crate::kernels::train_matrix::{MatMut, MatRef};
 
-/// Tokens a thread takes through the chain of products at a time.
-pub(super) const TOKEN_BLOCK: usize = 256;
+/// Tokens a thread takes through the chain of products at a time, at most.
+const TOKEN_BLOCK: usize = 96;
+
+/// The height of the equal blocks that `rows` are cut into: whole strips of the product's kernel, an even number of
+/// blocks where there are enough rows.
+pub(super) fn block_height(rows: usize) -> usize {
+    let blocks = 2 * rows.div_ceil(2 * TOKEN_BLOCK).max(1);
+    rows.div_ceil(blocks).next_multiple_of(6)
+}
 
 /// A model's shape and weights.
 #[derive(Clone, Copy)]
@@ -108,34 +116,100 @@ impl<'a> Model<'a> {
 #[derive(Debug, Default)]
 pub(super) struct LayerActivations {
     /// Raw queries.
-    pub(super) q: Vec<f32>,
+    pub(super) q: Buffer,
     /// Raw keys and values.
-    pub(super) kv: Vec<f32>,
+    pub(super) kv: Buffer,
     /// Attention's output before the output projection.
-    pub(super) mixed: Vec<f32>,
+    pub(super) mixed: Buffer,
     /// Log-sum-exp of the score rows.
-    pub(super) lse: Vec<f32>,
+    pub(super) lse: Buffer,
     /// The residual stream between attention and feed-forward.
-    pub(super) middle: Vec<f32>,
+    pub(super) middle: Buffer,
     /// gate and up projections.
-    pub(super) gate_up: Vec<f32>,
+    pub(super) gate_up: Buffer,
 }
 
-/// `out = x * weight^T (+ bias)`.
-fn linear(out: &mut [f32], x: &[f32], weight: &[f32], width: usize, bias: Option<&[f32]>) {
-    let out_width = weight.len() / width;
-    let rows = x.len() / width;
+/// Room for one block's packed weights.
+#[derive(Debug, Default)]
+pub(super) struct PackBuffers([Buffer; 5]);
+
+/// One block's projections, packed for products with tokens on the left.
+#[derive(Clone, Copy)]
+pub(super) struct PackedLayer<'a> {
+    pub(super) q: Panels<'a>,
+    pub(super) kv: Panels<'a>,
+    pub(super) o: Panels<'a>,
+    pub(super) gate_up: Panels<'a>,
+    pub(super) down: Panels<'a>,
+}
+
+impl PackBuffers {
+    /// Packs the weights transposed, as the forward pass multiplies by them.
+    pub(super) fn forward(
+        &mut self,
+        config: &ModelConfig,
+        weights: &LayerWeights<'_>,
+    ) -> PackedLayer<'_> {
+        self.pack(config, weights, true)
+    }
+
+    /// Packs the weights as they are, as the backward pass multiplies by them.
+    pub(super) fn backward(
+        &mut self,
+        config: &ModelConfig,
+        weights: &LayerWeights<'_>,
+    ) -> PackedLayer<'_> {
+        self.pack(config, weights, false)
+    }
+
+    fn pack(
+        &mut self,
+        config: &ModelConfig,
+        weights: &LayerWeights<'_>,
+        transposed: bool,
+    ) -> PackedLayer<'_> {
+        let (hidden, ff) = (config.hidden_size, config.intermediate_size);
+        let (q_width, kv_width) = (config.q_width(), 2 * config.kv_width());
+        let [q, kv, o, gate_up, down] = &mut self.0;
+        PackedLayer {
+            q: pack_weight(q, MatRef::new(weights.q, q_width, hidden), transposed),
+            kv: pack_weight(kv, MatRef::new(weights.kv, kv_width, hidden), transposed),
+            o: pack_weight(o, MatRef::new(weights.o, hidden, q_width), transposed),
+            gate_up: pack_weight(gate_up, MatRef::new(weights.gate_up, 2 * ff, hidden), transposed),
+            down: pack_weight(down, MatRef::new(weights.down, hidden, ff), transposed),
+        }
+    }
+}
+
+fn pack_weight<'a>(buffer: &'a mut Buffer, weight: MatRef<'_>, transposed: bool) -> Panels<'a> {
+    let weight = if transposed { weight.t() } else { weight };
+    let (rows, cols) = weight.shape();
+    Panels::par_pack(buffer.fit(panels_len(rows, cols)), weight)
+}
+
+/// `out = x * weight (+ bias)`.
+fn linear(out: &mut [f32], x: &[f32], weight: Panels<'_>, bias: Option<&[f32]>) {
+    let (depth, width) = weight.shape();
+    let rows = x.len() / depth;
     if let Some(bias) = bias {
-        for row in out.chunks_exact_mut(out_width) {
+        for row in out.chunks_exact_mut(width) {
             row.copy_from_slice(bias);
         }
     }
-    gemm(
-        &mut MatMut::new(out, rows, out_width),
-        MatRef::new(x, rows, width),
-        MatRef::new(weight, out_width, width).t(),
-        bias.is_some(),
-    );
+    let out = &mut MatMut::new(out, rows, width);
+    multiply(out, MatRef::new(x, rows, depth), weight, bias.is_some());
+}
+
+/// `out += x * weight`.
+pub(super) fn add_product(out: &mut [f32], x: &[f32], weight: Panels<'_>) {
+    let (depth, width) = weight.shape();
+    let rows = x.len() / depth;
+    multiply(&mut MatMut::new(out, rows, width), MatRef::new(x, rows, depth), weight, true);
+}
+
+/// `out = x * weight`.
+pub(super) fn product(out: &mut [f32], x: &[f32], weight: Panels<'_>) {
+    linear(out, x, weight, None);
 }
 
 /// Norms the rows of `x` into `out`.
@@ -158,47 +232,50 @@ pub(super) fn layer_forward(
     queries: Queries<'_>,
     x: &[f32],
     acts: &mut LayerActivations,
+    packs: &mut PackBuffers,
     next: Option<&mut [f32]>,
 ) {
     let config = model.config;
     let weights = model.layer(layer);
+    let packed = packs.forward(config, &weights);
     let (hidden, ff, eps) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps);
     let (q_width, kv_width) = (config.q_width(), 2 * config.kv_width());
     let (tokens, count) = (x.len() / hidden, queries.count());
-    let q = fit(&mut acts.q, count * q_width);
-    let kv = fit(&mut acts.kv, tokens * kv_width);
+    let q = acts.q.fit(count * q_width);
+    let kv = acts.kv.fit(tokens * kv_width);
 
-    let x_blocks = x.par_chunks(TOKEN_BLOCK * hidden);
-    let kv_blocks = kv.par_chunks_mut(TOKEN_BLOCK * kv_width);
-    let q_blocks = q.par_chunks_mut(TOKEN_BLOCK * q_width);
+    let (token_block, query_block) = (block_height(tokens), block_height(count));
+    let x_blocks = x.par_chunks(token_block * hidden);
+    let kv_blocks = kv.par_chunks_mut(token_block * kv_width);
+    let q_blocks = q.par_chunks_mut(query_block * q_width);
     match queries.tokens {
         None => x_blocks.zip(kv_blocks).zip(q_blocks).with_max_len(1).for_each(|((x, kv), q)| {
             with_scratch([x.len()], |[normed]| {
                 norm_rows(normed, x.chunks_exact(hidden), weights.input_norm, eps);
-                linear(q, normed, weights.q, hidden, weights.q_bias);
-                linear(kv, normed, weights.kv, hidden, weights.kv_bias);
+                linear(q, normed, packed.q, weights.q_bias);
+                linear(kv, normed, packed.kv, weights.kv_bias);
             });
         }),
         Some(wanted) => {
             x_blocks.zip(kv_blocks).with_max_len(1).for_each(|(x, kv)| {
                 with_scratch([x.len()], |[normed]| {
                     norm_rows(normed, x.chunks_exact(hidden), weights.input_norm, eps);
-                    linear(kv, normed, weights.kv, hidden, weights.kv_bias);
+                    linear(kv, normed, packed.kv, weights.kv_bias);
                 });
             });
-            let wanted = wanted.par_chunks(TOKEN_BLOCK);
+            let wanted = wanted.par_chunks(query_block);
             q_blocks.zip(wanted).with_max_len(1).for_each(|(q, wanted)| {
                 with_scratch([wanted.len() * hidden], |[normed]| {
                     let rows = wanted.iter().map(|&token| row(x, token as usize, hidden));
                     norm_rows(normed, rows, weights.input_norm, eps);
-                    linear(q, normed, weights.q, hidden, weights.q_bias);
+                    linear(q, normed, packed.q, weights.q_bias);
                 });
             });
         }
     }
 
-    let mixed = fit(&mut acts.mixed, count * q_width);
-    let lse = fit(&mut acts.lse, count * config.heads);
+    let mixed = acts.mixed.fit(count * q_width);
+    let lse = acts.lse.fit(count * config.heads);
     let input = AttentionInput {
         q,
         kv,
@@ -208,16 +285,16 @@ pub(super) fn layer_forward(
     };
     attention::forward(model.attention_shape(), input, mixed, lse);
 
-    let middle = fit(&mut acts.middle, count * hidden);
-    let gate_up = fit(&mut acts.gate_up, count * 2 * ff);
-    let mut next_blocks = next.map(|next| next.chunks_mut(TOKEN_BLOCK * hidden));
+    let middle = acts.middle.fit(count * hidden);
+    let gate_up = acts.gate_up.fit(count * 2 * ff);
+    let mut next_blocks = next.map(|next| next.chunks_mut(query_block * hidden));
     let work: Vec<_> = mixed
-        .chunks(TOKEN_BLOCK * q_width)
-        .zip(middle.chunks_mut(TOKEN_BLOCK * hidden))
-        .zip(gate_up.chunks_mut(TOKEN_BLOCK * 2 * ff))
+        .chunks(query_block * q_width)
+        .zip(middle.chunks_mut(query_block * hidden))
+        .zip(gate_up.chunks_mut(query_block * 2 * ff))
         .enumerate()
         .map(|(block, parts)| {
-            (block * TOKEN_BLOCK, parts, next_blocks.as_mut().and_then(Iterator::next))
+            (block * query_block, parts, next_blocks.as_mut().and_then(Iterator::next))
         })
         .collect();
     work.into_par_iter().with_max_len(1).for_each(|(first, ((mixed, middle), gate_up), next)| {
@@ -225,27 +302,17 @@ pub(super) fn layer_forward(
             middle.copy_from_slice(row(x, queries.token(first + at), hidden));
         }
         let rows = mixed.len() / q_width;
-        gemm(
-            &mut MatMut::new(middle, rows, hidden),
-            MatRef::new(mixed, rows, q_width),
-            MatRef::new(weights.o, hidden, q_width).t(),
-            true,
-        );
+        add_product(middle, mixed, packed.o);
         with_scratch([rows * hidden, rows * ff], |[normed, activated]| {
             norm_rows(normed, middle.chunks_exact(hidden), weights.post_norm, eps);
-            linear(gate_up, normed, weights.gate_up, hidden, None);
+            product(gate_up, normed, packed.gate_up);
             if let Some(next) = next {
                 for (out, both) in activated.chunks_exact_mut(ff).zip(gate_up.chunks_exact(2 * ff))
                 {
                     math::swiglu(out, &both[..ff], &both[ff..]);
                 }
                 next.copy_from_slice(middle);
-                gemm(
-                    &mut MatMut::new(next, rows, hidden),
-                    MatRef::new(activated, rows, ff),
-                    MatRef::new(weights.down, hidden, ff).t(),
-                    true,
-                );
+                add_product(next, activated, packed.down);
             }
         });
     });

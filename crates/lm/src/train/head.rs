@@ -1,37 +1,47 @@
 //! The output head and every loss, fused.
 //!
 //! Loss positions are taken a block at a time. For a block, the vocabulary is walked in chunks: logits of the student
-//! (and of the reference, from its stored hidden states) are computed, reduced to running statistics and overwritten by
+//! (and of the reference, from its stored hidden states) are computed, reduced to statistics and overwritten by
 //! softmax numerators. Once the statistics of all chunks are joined, a second walk turns the numerators into gradients of the logits, in
 //! place, and multiplies them into the gradients of the head and of the hidden states. The only positions x vocabulary
 //! values that ever exist are those of one block, whose size a memory budget sets.
+//!
+//! Logits are stored vocabulary x positions: then the head is the left factor of every product as it lies in memory, and the
+//! statistics of all positions are taken side by side.
 
 use rayon::prelude::*;
 
 use super::batch::LossPosition;
+use super::buffer::{Buffer, with_scratch};
 use super::row::{Head, Heads, RowLoss, TrainRow};
-use super::scratch::fit;
-use crate::kernels::train_math as math;
-use crate::kernels::train_matrix::{MatMut, MatRef, gemm};
+use crate::kernels::train_gemm::{Panels, multiply, panels_len};
+use crate::kernels::train_math::{self as math, KlColumns};
+use crate::kernels::train_matrix::{MatMut, MatRef};
 
 /// Vocabulary rows per chunk.
-const CHUNK: usize = 512;
+const CHUNK: usize = 256;
 /// Chunks whose head rows are used for both gradients while they are in cache.
-const CHUNKS_PER_GROUP: usize = 8;
+const CHUNKS_PER_GROUP: usize = 16;
 /// Most positions per block.
 const MOST_POSITIONS: usize = 512;
 /// Positions per task when hidden states receive their gradient.
-const POSITIONS_PER_TASK: usize = 128;
+const POSITIONS_PER_TASK: usize = 66;
+/// Values of a chunk's statistics per position.
+const STATS: usize = 5;
 
 /// Buffers of the head, reused from block to block.
 #[derive(Debug, Default)]
 pub(super) struct HeadBuffers {
-    student: Vec<f32>,
-    reference: Vec<f32>,
-    hidden: Vec<f32>,
-    reference_hidden: Vec<f32>,
-    d_hidden: Vec<f32>,
-    stats: Vec<[f32; 5]>,
+    student: Buffer,
+    reference: Buffer,
+    hidden: Buffer,
+    reference_hidden: Buffer,
+    hidden_panels: Buffer,
+    hidden_columns: Buffer,
+    reference_columns: Buffer,
+    weight_panels: Buffer,
+    d_hidden: Buffer,
+    stats: Buffer,
 }
 
 /// The trained model's head and what it works on.
@@ -107,14 +117,18 @@ struct Block<'a> {
     mode: Mode,
     members: &'a [usize],
     reference_head: Option<Head<'a>>,
-    hidden: &'a mut [f32],
-    reference_hidden: &'a mut [f32],
+    /// Hidden states, positions x width.
+    hidden: Panels<'a>,
+    /// The same transposed, width x positions.
+    hidden_columns: Panels<'a>,
+    reference_columns: Panels<'a>,
     d_hidden: &'a mut [f32],
-    /// Chunk after chunk: positions x chunk values.
+    weight_panels: &'a mut Buffer,
+    /// Vocabulary x positions.
     student: &'a mut [f32],
     reference: &'a mut [f32],
-    /// Chunk after chunk: one per position.
-    stats: &'a mut [[f32; 5]],
+    /// Chunk after chunk: the statistics, each for all positions.
+    stats: &'a mut [f32],
     asked: Asked,
 }
 
@@ -195,8 +209,8 @@ impl<'a> Block<'a> {
         };
         let reference_width = reference_head.map_or(0, |head| head.hidden);
         let reference_count = if reference_head.is_some() { count * vocab } else { 0 };
-        let hidden = fit(&mut buffers.hidden, count * width);
-        let reference_hidden = fit(&mut buffers.reference_hidden, count * reference_width);
+        let hidden = buffers.hidden.fit(count * width);
+        let reference_hidden = buffers.reference_hidden.fit(count * reference_width);
         for (position, &member) in members.iter().enumerate() {
             hidden[position * width..(position + 1) * width]
                 .copy_from_slice(&input.hidden[member * width..(member + 1) * width]);
@@ -209,22 +223,26 @@ impl<'a> Block<'a> {
                     .copy_from_slice(stored);
             }
         }
-        let chunks = vocab.div_ceil(CHUNK);
-        if buffers.stats.len() < chunks * count {
-            buffers.stats.resize(chunks * count, [0.0; 5]);
-        }
         let asked = if mode == Mode::Labels { Asked::of(input, members) } else { Asked::default() };
+        let hidden = MatRef::new(hidden, count, width);
+        let reference_hidden = MatRef::new(reference_hidden, count, reference_width);
+        let pack = |buffer: &'a mut Buffer, matrix: MatRef<'_>| {
+            let (rows, cols) = matrix.shape();
+            Panels::pack(buffer.fit(panels_len(rows, cols)), matrix)
+        };
         Self {
             input,
             mode,
             members,
             reference_head,
-            hidden,
-            reference_hidden,
-            d_hidden: fit(&mut buffers.d_hidden, count * width),
-            student: fit(&mut buffers.student, count * vocab),
-            reference: fit(&mut buffers.reference, reference_count),
-            stats: &mut buffers.stats[..chunks * count],
+            hidden: pack(&mut buffers.hidden_panels, hidden),
+            hidden_columns: pack(&mut buffers.hidden_columns, hidden.t()),
+            reference_columns: pack(&mut buffers.reference_columns, reference_hidden.t()),
+            d_hidden: buffers.d_hidden.fit(count * width),
+            weight_panels: &mut buffers.weight_panels,
+            student: buffers.student.fit(count * vocab),
+            reference: buffers.reference.fit(reference_count),
+            stats: buffers.stats.fit(vocab.div_ceil(CHUNK) * STATS * count),
             asked,
         }
     }
@@ -240,15 +258,14 @@ impl<'a> Block<'a> {
         let starts: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
         let asked_tokens = &self.asked.tokens;
         let runs = Asked::runs(&ends, &mut self.asked.logits);
-        let hidden = MatRef::new(self.hidden, count, width);
         let weight = MatRef::new(self.input.weight, vocab, width);
-        let reference_hidden = &*self.reference_hidden;
+        let (columns, reference_columns) = (self.hidden_columns, self.reference_columns);
         let (mode, reference_head) = (self.mode, self.reference_head);
         let mut reference_chunks = self.reference.chunks_mut(count * CHUNK);
         let work: Vec<_> = self
             .student
             .chunks_mut(count * CHUNK)
-            .zip(self.stats.chunks_mut(count))
+            .zip(self.stats.chunks_mut(count * STATS))
             .zip(runs)
             .enumerate()
             .map(|(chunk, parts)| (chunk, parts, reference_chunks.next()))
@@ -257,47 +274,39 @@ impl<'a> Block<'a> {
             |(chunk, ((student, stats), run), reference)| {
                 let length = student.len() / count;
                 let tokens = chunk * CHUNK..chunk * CHUNK + length;
-                gemm(
-                    &mut MatMut::new(student, count, length),
-                    hidden,
-                    weight.rows(tokens.clone()).t(),
-                    false,
-                );
-                match (reference, reference_head) {
-                    (Some(reference), Some(head)) => {
-                        let reference_weight =
-                            MatRef::new(head.weight, head.weight.len() / head.hidden, head.hidden);
-                        gemm(
-                            &mut MatMut::new(reference, count, length),
-                            MatRef::new(reference_hidden, count, head.hidden),
-                            reference_weight.rows(tokens).t(),
-                            false,
-                        );
-                        let rows = student
-                            .chunks_exact_mut(length)
-                            .zip(reference.chunks_exact_mut(length))
-                            .zip(stats);
-                        for ((s, r), stats) in rows {
-                            *stats = if mode == Mode::Reverse {
-                                math::reverse_kl_chunk(s, r)
-                            } else {
-                                math::forward_kl_chunk(s, r)
-                            };
-                        }
+                let logits = &mut MatMut::new(student, length, count);
+                multiply(logits, weight.rows(tokens.clone()), columns, false);
+                let [max, sum, reference_max, reference_sum, cross] = split_stats(stats, count);
+                max.fill(f32::NEG_INFINITY);
+                sum.fill(0.0);
+                if let (Some(reference), Some(head)) = (reference, reference_head) {
+                    let rows = head.weight.len() / head.hidden;
+                    let reference_weight = MatRef::new(head.weight, rows, head.hidden);
+                    let logits = &mut MatMut::new(reference, length, count);
+                    multiply(logits, reference_weight.rows(tokens), reference_columns, false);
+                    reference_max.fill(f32::NEG_INFINITY);
+                    reference_sum.fill(0.0);
+                    cross.fill(0.0);
+                    math::column_max(max, student);
+                    math::column_max(reference_max, reference);
+                    let mut columns = KlColumns { max, sum, reference_max, reference_sum, cross };
+                    if mode == Mode::Reverse {
+                        math::reverse_kl_numerators(student, reference, &mut columns);
+                    } else {
+                        math::forward_kl_numerators(student, reference, &mut columns);
                     }
-                    _ => {
-                        let asked = &asked_tokens[starts[chunk]..ends[chunk]];
-                        let at = |&(token, position, _): &(u32, u32, u32)| {
-                            position as usize * length + token as usize - tokens.start
-                        };
-                        for (asked, logit) in asked.iter().zip(run) {
-                            *logit = std::mem::replace(&mut student[at(asked)], f32::NEG_INFINITY);
-                        }
-                        for (s, stats) in student.chunks_exact_mut(length).zip(stats) {
-                            let (max, sum) = math::numerators(s);
-                            *stats = [max, sum, 0.0, 0.0, 0.0];
-                        }
+                } else {
+                    let asked = &asked_tokens[starts[chunk]..ends[chunk]];
+                    for (&(token, position, _), logit) in asked.iter().zip(run) {
+                        let at = (token as usize - tokens.start) * count + position as usize;
+                        *logit = std::mem::replace(&mut student[at], f32::NEG_INFINITY);
                     }
+                    math::column_max(max, student);
+                    // A column of which every token was asked for has no maximum of its own.
+                    for max in max.iter_mut().filter(|max| **max == f32::NEG_INFINITY) {
+                        *max = 0.0;
+                    }
+                    math::numerators(student, max, sum);
                 }
             },
         );
@@ -305,7 +314,11 @@ impl<'a> Block<'a> {
 
     /// Joins the chunks' statistics: the token losses, and how to form each position's gradient.
     fn join(&mut self, losses: &mut [f64]) -> Vec<Gradient> {
-        let (count, chunks) = (self.members.len(), self.stats.len() / self.members.len());
+        let count = self.members.len();
+        let chunks = self.vocab().div_ceil(CHUNK);
+        let stat = |chunk: usize, which: usize, position: usize| {
+            f64::from(self.stats[(chunk * STATS + which) * count + position])
+        };
         let mut by_position: Vec<Vec<(usize, u32)>> = Vec::new();
         if self.mode == Mode::Labels {
             by_position.resize(count, Vec::new());
@@ -320,10 +333,9 @@ impl<'a> Block<'a> {
         for (position, &member) in self.members.iter().enumerate() {
             let LossPosition { row, at, weight } = self.input.positions[member];
             let of = |max: usize, sum: usize| {
-                let parts = (0..chunks).map(move |chunk| (chunk * count + position, max, sum));
-                log_sum_exp(parts.map(|(i, max, sum)| {
-                    (f64::from(self.stats[i][max]), f64::from(self.stats[i][sum]))
-                }))
+                let parts = (0..chunks)
+                    .map(|chunk| (stat(chunk, max, position), stat(chunk, sum, position)));
+                log_sum_exp(parts)
             };
             let lse = of(0, 1);
             let data = &self.input.rows[row];
@@ -334,8 +346,7 @@ impl<'a> Block<'a> {
                         if self.mode == Mode::Reverse { (0, lse) } else { (2, reference_lse) };
                     let mean: f64 = (0..chunks)
                         .map(|chunk| {
-                            let stats = self.stats[chunk * count + position];
-                            f64::from(stats[4]) * (f64::from(stats[max]) - own).exp()
+                            stat(chunk, 4, position) * (stat(chunk, max, position) - own).exp()
                         })
                         .sum();
                     if self.mode == Mode::Reverse {
@@ -371,7 +382,7 @@ impl<'a> Block<'a> {
         let asked = &self.asked;
         let stats = &*self.stats;
         let reference = &*self.reference;
-        let hidden = MatRef::new(self.hidden, count, width);
+        let hidden = self.hidden;
         let weight = MatRef::new(self.input.weight, vocab, width);
         let group = CHUNK * CHUNKS_PER_GROUP;
         let student_groups = self.student.chunks_mut(count * group);
@@ -386,70 +397,73 @@ impl<'a> Block<'a> {
                 .with_max_len(1)
                 .for_each(|(chunk, (student, d_weight))| {
                     let chunk = first_chunk + chunk;
-                    let length = student.len() / count;
-                    let stats = &stats[chunk * count..(chunk + 1) * count];
-                    let factor = |lse: f64, max: f32| (f64::from(max) - lse).exp() as f32;
-                    for (position, numerators) in student.chunks_exact_mut(length).enumerate() {
-                        let reference = || {
-                            let start = chunk * CHUNK * count + position * length;
-                            &reference[start..start + length]
-                        };
-                        match gradients[position] {
-                            Gradient::Reverse { weight, lse, mean } => math::reverse_kl_gradient(
-                                numerators,
-                                reference(),
-                                weight * factor(lse, stats[position][0]),
-                                mean,
-                            ),
-                            Gradient::Forward { weight, lse, reference_lse } => {
-                                math::forward_kl_gradient(
-                                    numerators,
-                                    reference(),
-                                    weight * factor(lse, stats[position][0]),
-                                    weight * factor(reference_lse, stats[position][2]),
-                                );
-                            }
-                            Gradient::Labels { dense, lse } => {
-                                math::scale(numerators, dense * factor(lse, stats[position][0]));
-                            }
+                    let stats = &stats[chunk * STATS * count..(chunk + 1) * STATS * count];
+                    let start = (chunk * CHUNK * count).min(reference.len());
+                    let end = (start + student.len()).min(reference.len());
+                    let reference = &reference[start..end];
+                    with_scratch([count, count], |[scale, other]| {
+                        for (position, gradient) in gradients.iter().enumerate() {
+                            let factor = |lse: f64, which: usize| {
+                                (f64::from(stats[which * count + position]) - lse).exp() as f32
+                            };
+                            (scale[position], other[position]) = match *gradient {
+                                Gradient::Reverse { weight, lse, mean } => {
+                                    (weight * factor(lse, 0), mean)
+                                }
+                                Gradient::Forward { weight, lse, reference_lse } => {
+                                    (weight * factor(lse, 0), weight * factor(reference_lse, 2))
+                                }
+                                Gradient::Labels { dense, lse } => (dense * factor(lse, 0), 0.0),
+                            };
                         }
-                    }
-                    let start =
-                        if chunk == 0 { 0 } else { ends.get(chunk - 1).copied().unwrap_or(0) };
-                    let end = ends.get(chunk).copied().unwrap_or(0);
-                    for slot in start..end {
+                        match self.mode {
+                            Mode::Reverse => {
+                                math::reverse_kl_gradient(student, reference, scale, other);
+                            }
+                            Mode::Forward => {
+                                math::forward_kl_gradient(student, reference, scale, other);
+                            }
+                            Mode::Labels => math::scale_columns(student, scale),
+                        }
+                    });
+                    let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
+                    for slot in start..ends[chunk] {
                         let (token, position, _) = asked.tokens[slot];
-                        student[position as usize * length + token as usize - chunk * CHUNK] =
-                            asked.gradients[slot];
+                        let at = (token as usize - chunk * CHUNK) * count + position as usize;
+                        student[at] = asked.gradients[slot];
                     }
-                    gemm(
-                        &mut MatMut::new(d_weight, length, width),
-                        MatRef::new(student, count, length).t(),
-                        hidden,
-                        true,
-                    );
+                    let rows = student.len() / count;
+                    let gradient = MatRef::new(student, rows, count);
+                    multiply(&mut MatMut::new(d_weight, rows, width), gradient, hidden, true);
                 });
-            let student = &*student;
+            let rows = student.len() / count;
+            let start = group_index * group;
+            let buffer = self.weight_panels.fit(panels_len(rows, width));
+            let panels = Panels::par_pack(buffer, weight.rows(start..start + rows));
+            let gradient = MatRef::new(student, rows, count).t();
             self.d_hidden
                 .par_chunks_mut(POSITIONS_PER_TASK * width)
                 .enumerate()
                 .with_max_len(1)
                 .for_each(|(part, d_hidden)| {
-                    let rows = d_hidden.len() / width;
+                    let positions = d_hidden.len() / width;
                     let first = part * POSITIONS_PER_TASK;
-                    for (chunk, student) in student.chunks(count * CHUNK).enumerate() {
-                        let length = student.len() / count;
-                        let start = (first_chunk + chunk) * CHUNK;
-                        gemm(
-                            &mut MatMut::new(d_hidden, rows, width),
-                            MatRef::new(student, count, length).rows(first..first + rows),
-                            weight.rows(start..start + length),
-                            group_index + chunk > 0,
-                        );
-                    }
+                    let part = gradient.rows(first..first + positions);
+                    let d_hidden = &mut MatMut::new(d_hidden, positions, width);
+                    multiply(d_hidden, part, panels, group_index > 0);
                 });
         }
     }
+}
+
+/// One chunk's statistics apart.
+fn split_stats(stats: &mut [f32], count: usize) -> [&mut [f32]; STATS] {
+    let mut rest = stats;
+    std::array::from_fn(|_| {
+        let (part, tail) = std::mem::take(&mut rest).split_at_mut(count);
+        rest = tail;
+        part
+    })
 }
 
 /// `log sum of sum * e^max` over parts.

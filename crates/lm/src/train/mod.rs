@@ -14,6 +14,7 @@ mod attention;
 mod backward;
 mod batch;
 pub mod bench;
+mod buffer;
 mod error;
 mod forward;
 mod head;
@@ -21,7 +22,6 @@ mod layout;
 mod optimizer;
 mod report;
 mod row;
-mod scratch;
 mod state;
 mod trainer;
 

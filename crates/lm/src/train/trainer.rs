@@ -6,13 +6,15 @@ use super::TrainError;
 use super::attention::RopeTable;
 use super::backward::{BackwardBuffers, LayerGrads, NormBackward, layer_backward};
 use super::batch::{MicroBatch, micro_batches, pack};
-use super::forward::{LayerActivations, Model, Queries, layer_forward, norm_rows, row};
+use super::buffer::Buffer;
+use super::forward::{
+    LayerActivations, Model, PackBuffers, Queries, layer_forward, norm_rows, row,
+};
 use super::head::{self, HeadBuffers, HeadInput};
 use super::layout::Layout;
 use super::optimizer::{AdamWConfig, Moments, norm};
 use super::report::{LossReport, RowReport, StepReport};
 use super::row::{Heads, PromptedRow, RowLimits, TrainRow, check_row, check_tokens};
-use super::scratch::fit;
 use crate::config::ModelConfig;
 use crate::kernels::train_math as math;
 use crate::tensor::{Parameters, Tensor};
@@ -71,14 +73,15 @@ pub struct Trainer {
 #[derive(Debug, Default)]
 struct Arena {
     /// Input of each layer.
-    inputs: Vec<Vec<f32>>,
+    inputs: Vec<Buffer>,
     /// Output of the last layer at the loss positions.
-    output: Vec<f32>,
+    output: Buffer,
     layers: Vec<LayerActivations>,
-    hidden: Vec<f32>,
-    d_hidden: Vec<f32>,
-    d_next: Vec<f32>,
-    d_input: Vec<f32>,
+    hidden: Buffer,
+    d_hidden: Buffer,
+    d_next: Buffer,
+    d_input: Buffer,
+    packs: PackBuffers,
     backward: BackwardBuffers,
     head: HeadBuffers,
 }
@@ -263,7 +266,11 @@ impl Trainer {
                 continue;
             }
             self.forward(&batch, false);
-            let hidden = self.arena.hidden.chunks_exact(self.config.hidden_size);
+            let hidden = self
+                .arena
+                .hidden
+                .get(batch.losses.len() * self.config.hidden_size)
+                .chunks_exact(self.config.hidden_size);
             for (position, hidden) in batch.losses.iter().zip(hidden) {
                 states[position.row].extend_from_slice(hidden);
             }
@@ -285,11 +292,13 @@ impl Trainer {
         let arena = &mut self.arena;
         let kept = if keep && !self.options.recompute { layers } else { 1 };
         arena.layers.resize_with(kept.max(arena.layers.len()), LayerActivations::default);
-        arena.inputs.resize_with(if keep { layers } else { 2 }.max(arena.inputs.len()), Vec::new);
+        arena
+            .inputs
+            .resize_with(if keep { layers } else { 2 }.max(arena.inputs.len()), Buffer::default);
         let tokens = batch.tokens.len() * hidden;
         let count = batch.losses.len() * hidden;
         let embedding = &self.weights[self.layout.embed.clone()];
-        let first = fit(&mut arena.inputs[0], tokens);
+        let first = arena.inputs[0].fit(tokens);
         for (out, &token) in first.chunks_exact_mut(hidden).zip(&batch.tokens) {
             out.copy_from_slice(row(embedding, token as usize, hidden));
         }
@@ -301,18 +310,34 @@ impl Trainer {
             if layer + 1 < layers {
                 let queries = Queries::all(batch, &full_spans);
                 let next = if keep { layer + 1 } else { (layer + 1) % 2 };
-                let next = fit(&mut arena.inputs[next], tokens);
-                layer_forward(model, layer, queries, fit(&mut x, tokens), acts, Some(next));
+                let next = arena.inputs[next].fit(tokens);
+                layer_forward(
+                    model,
+                    layer,
+                    queries,
+                    x.fit(tokens),
+                    acts,
+                    &mut arena.packs,
+                    Some(next),
+                );
             } else {
-                let next = fit(&mut arena.output, count);
+                let next = arena.output.fit(count);
                 let queries = Queries::losses(batch);
-                layer_forward(model, layer, queries, fit(&mut x, tokens), acts, Some(next));
+                layer_forward(
+                    model,
+                    layer,
+                    queries,
+                    x.fit(tokens),
+                    acts,
+                    &mut arena.packs,
+                    Some(next),
+                );
             }
             arena.inputs[at] = x;
         }
         let final_norm = &self.weights[self.layout.final_norm.clone()];
-        let output = arena.output[..count].chunks_exact(hidden);
-        norm_rows(fit(&mut arena.hidden, count), output, final_norm, self.config.rms_norm_eps);
+        let output = arena.output.get(count).chunks_exact(hidden);
+        norm_rows(arena.hidden.fit(count), output, final_norm, self.config.rms_norm_eps);
     }
 
     /// Runs one micro-batch and adds its gradient; returns the token losses.
@@ -341,13 +366,13 @@ impl Trainer {
             rows,
             heads,
             positions: &batch.losses,
-            hidden: &arena.hidden[..count],
+            hidden: arena.hidden.get(count),
         };
-        let d_hidden = fit(&mut arena.d_hidden, count);
+        let d_hidden = arena.d_hidden.fit(count);
         let d_head = &mut self.gradient[head_range][..real];
         let losses = head::losses(&input, d_hidden, d_head, &mut arena.head);
 
-        let d_next = fit(&mut arena.d_next, count);
+        let d_next = arena.d_next.fit(count);
         d_next.fill(0.0);
         let final_norm = self.layout.final_norm.clone();
         let norm = NormBackward {
@@ -357,9 +382,9 @@ impl Trainer {
         norm.rows(
             d_next,
             &mut self.gradient[final_norm],
-            &mut arena.hidden[..count],
+            arena.hidden.fit(count),
             d_hidden,
-            arena.output[..count].chunks_exact(hidden),
+            arena.output.get(count).chunks_exact(hidden),
         );
 
         let full_spans = batch.full_spans();
@@ -369,12 +394,12 @@ impl Trainer {
             } else {
                 Queries::losses(batch)
             };
-            let x = &arena.inputs[layer][..tokens];
+            let x = arena.inputs[layer].get(tokens);
             let acts = if self.options.recompute {
                 let acts = &mut arena.layers[0];
                 // The last layer's activations are still there from the forward pass.
                 if layer + 1 < layers {
-                    layer_forward(model, layer, queries, x, acts, None);
+                    layer_forward(model, layer, queries, x, acts, &mut arena.packs, None);
                 }
                 acts
             } else {
@@ -382,13 +407,24 @@ impl Trainer {
             };
             let grads =
                 LayerGrads::cut(&self.layout.layers[layer], &self.config, &mut self.gradient);
-            let d_next = &arena.d_next[..queries.count() * hidden];
-            let dx = fit(&mut arena.d_input, tokens);
-            layer_backward(model, layer, queries, x, acts, d_next, dx, grads, &mut arena.backward);
+            let d_next = arena.d_next.get(queries.count() * hidden);
+            let dx = arena.d_input.fit(tokens);
+            layer_backward(
+                model,
+                layer,
+                queries,
+                x,
+                acts,
+                d_next,
+                dx,
+                grads,
+                &mut arena.backward,
+                &mut arena.packs,
+            );
             std::mem::swap(&mut arena.d_next, &mut arena.d_input);
         }
         let d_embedding = &mut self.gradient[self.layout.embed.clone()];
-        for (d, &token) in arena.d_next[..tokens].chunks_exact(hidden).zip(&batch.tokens) {
+        for (d, &token) in arena.d_next.get(tokens).chunks_exact(hidden).zip(&batch.tokens) {
             math::add(&mut d_embedding[token as usize * hidden..(token as usize + 1) * hidden], d);
         }
         losses

@@ -1,4 +1,5 @@
 //! A small writer of GGUF files, for tests that need particular ones.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::path::{Path, PathBuf};
 
@@ -49,15 +50,17 @@ impl Meta {
             }
             Self::Texts(values) => {
                 array(out, 8, values.len());
-                values.iter().for_each(|value| text(out, value));
+                for value in values {
+                    text(out, value);
+                }
             }
             Self::Floats(values) => {
                 array(out, 6, values.len());
-                values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
             }
             Self::Ints(values) => {
                 array(out, 5, values.len());
-                values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
             }
         }
     }
@@ -79,10 +82,14 @@ impl Gguf {
         ] {
             gguf.set(&format!("{architecture}.{name}"), Meta::U32(value as u32));
         }
-        gguf.set(&format!("{architecture}.attention.layer_norm_rms_epsilon"), Meta::F32(config.rms_norm_eps));
+        gguf.set(
+            &format!("{architecture}.attention.layer_norm_rms_epsilon"),
+            Meta::F32(config.rms_norm_eps),
+        );
         gguf.set(&format!("{architecture}.rope.freq_base"), Meta::F32(config.rope_theta as f32));
         for (number, (name, shape)) in config.parameter_shapes().into_iter().enumerate() {
-            let values = (0..shape.iter().product()).map(|i| number as f32 + i as f32 / 4096.0).collect();
+            let values =
+                (0..shape.iter().product()).map(|i| number as f32 + i as f32 / 4096.0).collect();
             gguf.tensors.push((name_in_file(&name), shape, values));
         }
         gguf
@@ -108,14 +115,14 @@ impl Gguf {
         for (name, shape, values) in &self.tensors {
             text(&mut out, name);
             out.extend((shape.len() as u32).to_le_bytes());
-            shape.iter().rev().for_each(|&size| out.extend((size as u64).to_le_bytes()));
+            out.extend(shape.iter().rev().flat_map(|&size| (size as u64).to_le_bytes()));
             out.extend(0_u32.to_le_bytes());
             out.extend(offset.to_le_bytes());
             offset += (values.len() as u64 * 4).next_multiple_of(32);
         }
         for (_, _, values) in &self.tensors {
             out.resize(out.len().next_multiple_of(32), 0);
-            values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+            out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
         out.resize(out.len().next_multiple_of(32), 0);
         out

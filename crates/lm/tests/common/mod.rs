@@ -1,6 +1,7 @@
 //! What several test files need.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A committed checkpoint made with `transformers`: `qwen3`, `qwen2` or `llama`.
@@ -33,7 +34,6 @@ pub(crate) fn shared(inside: &str) -> Option<PathBuf> {
         "{} is required and absent",
         path.display()
     );
-    use std::io::Write;
     let _ = writeln!(std::io::stderr(), "skipped: ../shared is not beside the project");
     None
 }

@@ -52,12 +52,11 @@ impl Data {
     }
 
     fn count(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let name = match &self.games.data {
-            Some(path) => path.display().to_string(),
-            None => {
-                writeln!(out, "{SOURCES}")?;
-                format!("built-in games (seed {})", self.games.seed)
-            }
+        let name = if let Some(path) = &self.games.data {
+            path.display().to_string()
+        } else {
+            writeln!(out, "{SOURCES}")?;
+            format!("built-in games (seed {})", self.games.seed)
         };
         let alfworld = self.games.open(&[])?;
         let splits = alfworld.splits();

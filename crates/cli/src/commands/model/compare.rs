@@ -76,10 +76,8 @@ fn cost(
     rows: &[PairRow<'_>],
 ) -> Result<Cost, Failure> {
     let rounded = open.load(format)?;
-    let options = PairOptions {
-        real_vocab: Some(open.tokenizer.real_tokens()),
-        ..PairOptions::default()
-    };
+    let options =
+        PairOptions { real_vocab: Some(open.tokenizer.real_tokens()), ..PairOptions::default() };
     let positions: Vec<_> = pair_score(exact, &rounded, rows, &options)?.concat();
     let count = positions.len().max(1) as f64;
     let mut cost = Cost {

@@ -84,13 +84,22 @@ fn gather(path: &Path, check: bool) -> Result<Facts, Failure> {
             .map(|(name, info)| Stored {
                 name: name.clone(),
                 shape: info.shape.clone(),
-                form: info.kind.map_or_else(|number| format!("form {number}"), |kind| kind.to_string()),
+                form: info
+                    .kind
+                    .map_or_else(|number| format!("form {number}"), |kind| kind.to_string()),
             })
             .collect();
         let bytes = std::fs::metadata(path)?.len();
         let checked = check.then(|| read_everything(model.config(), &model, path)).transpose()?;
         let tokenizer = model.files().and_then(|files| tokenizer_facts(&files));
-        return Ok(Facts { config: model.config().clone(), tensors, files: 1, bytes, tokenizer, checked });
+        return Ok(Facts {
+            config: model.config().clone(),
+            tensors,
+            files: 1,
+            bytes,
+            tokenizer,
+            checked,
+        });
     }
     let checkpoint = Checkpoint::open(path)?;
     let tensors = checkpoint
@@ -116,7 +125,11 @@ fn gather(path: &Path, check: bool) -> Result<Facts, Failure> {
 }
 
 /// Reads every weight, a piece at a time; one that is not finite is an error that names its tensor.
-fn read_everything(config: &ModelConfig, source: &dyn TensorSource, path: &Path) -> Result<usize, LmError> {
+fn read_everything(
+    config: &ModelConfig,
+    source: &dyn TensorSource,
+    path: &Path,
+) -> Result<usize, LmError> {
     let mut piece = vec![0.0; 1 << 20];
     let mut read = 0;
     for (name, shape) in config.parameter_shapes() {
@@ -150,7 +163,8 @@ fn tokenizer_facts(files: &ModelFiles) -> Result<TokenizerFacts, LmError> {
         special: tokenizer.special_flags().iter().filter(|flag| **flag).count(),
         hash: tokenizer.vocabulary_hash().to_string(),
         thinking: template.as_ref().is_some_and(|(_, source)| source.contains("enable_thinking")),
-        template: template.and_then(|(path, _)| Some(path.file_name()?.to_string_lossy().into_owned())),
+        template: template
+            .and_then(|(path, _)| Some(path.file_name()?.to_string_lossy().into_owned())),
         stop,
     })
 }
@@ -230,7 +244,8 @@ impl Facts {
     fn forms(&self) -> BTreeMap<&str, usize> {
         let mut forms = BTreeMap::new();
         for tensor in &self.tensors {
-            *forms.entry(tensor.form.as_str()).or_default() += tensor.shape.iter().product::<usize>();
+            *forms.entry(tensor.form.as_str()).or_default() +=
+                tensor.shape.iter().product::<usize>();
         }
         forms
     }
@@ -250,13 +265,17 @@ impl Facts {
             ("width", format!("{}, feed-forward {}", config.hidden_size, config.intermediate_size)),
             (
                 "heads",
-                format!("{} query, {} key/value, each {} wide", config.heads, config.kv_heads, config.head_dim),
+                format!(
+                    "{} query, {} key/value, each {} wide",
+                    config.heads, config.kv_heads, config.head_dim
+                ),
             ),
             ("positions", format!("{}{}", thousands(config.max_position), describe_rope(config))),
             ("output head", head.to_owned()),
         ];
         let forms: Vec<String> = self.forms().keys().map(ToString::to_string).collect();
-        let files = if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
+        let files =
+            if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
         lines.push(("stored", format!("{} in {files}, {}", forms.join(", "), bytes(self.bytes))));
         if let Some(checked) = self.checked {
             lines.push(("checked", format!("all {} values are finite", thousands(checked))));
@@ -272,15 +291,22 @@ impl Facts {
                         thousands(facts.tokens)
                     ),
                 ));
-                lines.push(("token map", format!("{}, {} special tokens", facts.hash, facts.special)));
+                lines.push((
+                    "token map",
+                    format!("{}, {} special tokens", facts.hash, facts.special),
+                ));
                 let template = match (&facts.template, facts.thinking) {
                     (None, _) => "none".to_owned(),
                     (Some(file), true) => format!("{file}, thinking can be switched off"),
                     (Some(file), false) => file.clone(),
                 };
                 lines.push(("chat template", template));
-                let stop: Vec<String> = facts.stop.iter().map(|(id, token)| format!("{token} ({id})")).collect();
-                lines.push(("ends with", if stop.is_empty() { "unknown".to_owned() } else { stop.join(", ") }));
+                let stop: Vec<String> =
+                    facts.stop.iter().map(|(id, token)| format!("{token} ({id})")).collect();
+                lines.push((
+                    "ends with",
+                    if stop.is_empty() { "unknown".to_owned() } else { stop.join(", ") },
+                ));
             }
             Err(error) => {
                 lines.push(("vocabulary", format!("{} rows", thousands(config.vocab_size))));
@@ -297,7 +323,10 @@ impl Facts {
                 bytes(memory.int8)
             ),
         ));
-        lines.push(("", format!("key/value cache {} a token in f32", bytes(memory.cache_per_token))));
+        lines.push((
+            "",
+            format!("key/value cache {} a token in f32", bytes(memory.cache_per_token)),
+        ));
         lines.push(("", format!("training state {}, and activations", bytes(memory.training))));
         for (label, text) in lines {
             writeln!(out, "  {label:<14} {text}")?;
@@ -310,8 +339,12 @@ impl Facts {
         let mut rows: Vec<(String, String, &str, usize)> = Vec::new();
         for tensor in &self.tensors {
             let name = if all { tensor.name.clone() } else { without_layer(&tensor.name) };
-            let shape = tensor.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ");
-            match rows.iter_mut().find(|row| row.0 == name && row.1 == shape && row.2 == tensor.form) {
+            let shape =
+                tensor.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ");
+            match rows
+                .iter_mut()
+                .find(|row| row.0 == name && row.1 == shape && row.2 == tensor.form)
+            {
                 Some(row) => row.3 += 1,
                 None => rows.push((name, shape, &tensor.form, 1)),
             }
@@ -332,7 +365,10 @@ fn describe_rope(config: &ModelConfig) -> String {
         None => String::new(),
         Some(RopeScaling::Linear { factor }) => format!(", stretched {factor} times"),
         Some(RopeScaling::Llama3 { factor, original_max_position, .. }) => {
-            format!(", stretched {factor} times from {} as Llama 3", thousands(original_max_position))
+            format!(
+                ", stretched {factor} times from {} as Llama 3",
+                thousands(original_max_position)
+            )
         }
     };
     format!(" (rotary base {}{scaling})", config.rope_theta)
@@ -341,7 +377,15 @@ fn describe_rope(config: &ModelConfig) -> String {
 /// A tensor's name with the number of its layer replaced by a star.
 fn without_layer(name: &str) -> String {
     name.split('.')
-        .map(|part| if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() { "*" } else { part })
+        .map(
+            |part| {
+                if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
+                    "*"
+                } else {
+                    part
+                }
+            },
+        )
         .collect::<Vec<_>>()
         .join(".")
 }
@@ -371,7 +415,11 @@ fn bytes(count: u64) -> String {
         size /= 1000.0;
         unit = next;
     }
-    if unit == "B" || size >= 100.0 { format!("{size:.0} {unit}") } else { format!("{size:.1} {unit}") }
+    if unit == "B" || size >= 100.0 {
+        format!("{size:.0} {unit}")
+    } else {
+        format!("{size:.1} {unit}")
+    }
 }
 
 #[cfg(test)]
@@ -382,8 +430,12 @@ mod tests {
     fn numbers_are_readable() {
         let words: Vec<String> = [0, 999, 1000, 1_234_567].map(thousands).to_vec();
         assert_eq!(words, ["0", "999", "1,000", "1,234,567"]);
-        let sizes: Vec<String> = [0, 999, 1500, 123_456, 7_031_645, 5_000_000_000].map(bytes).to_vec();
+        let sizes: Vec<String> =
+            [0, 999, 1500, 123_456, 7_031_645, 5_000_000_000].map(bytes).to_vec();
         assert_eq!(sizes, ["0 B", "999 B", "1.5 kB", "123 kB", "7.0 MB", "5.0 GB"]);
-        assert_eq!(without_layer("model.layers.12.mlp.up_proj.weight"), "model.layers.*.mlp.up_proj.weight");
+        assert_eq!(
+            without_layer("model.layers.12.mlp.up_proj.weight"),
+            "model.layers.*.mlp.up_proj.weight"
+        );
     }
 }

@@ -32,6 +32,7 @@ struct Player<'a> {
     scene: Scene<'a>,
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "every way through the player ends in it")]
 fn decision(thought: String, action: String) -> Option<Decision> {
     Some(Decision { thought, action })
 }

@@ -1,6 +1,7 @@
 //! A house: its receptacles and the places from which they are reached.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 
 use lens_opd::random::{Purpose, Stream, StreamKey};
 
@@ -61,11 +62,7 @@ impl Fresh {
             for (low, high) in [(-400, 400), (0, 250), (-400, 400)] {
                 let at = low + stream.below((high - low + 1) as u64).unwrap_or(0) as i64;
                 let sign = if at < 0 { "minus" } else { "plus" };
-                id.push_str(&format!(
-                    "_bar__{sign}_{:02}_dot_{:02}",
-                    at.abs() / 100,
-                    at.abs() % 100
-                ));
+                let _ = write!(id, "_bar__{sign}_{:02}_dot_{:02}", at.abs() / 100, at.abs() % 100);
             }
             id.push_str(tail);
             if self.used.insert(id.clone()) {
@@ -81,12 +78,12 @@ impl Fresh {
             for _ in 0..2 {
                 let at = stream.below(25).unwrap_or(0) as i64 - 12;
                 let sign = if at < 0 { "_minus_" } else { "" };
-                id.push_str(&format!("_bar_{sign}{}", at.abs()));
+                let _ = write!(id, "_bar_{sign}{}", at.abs());
             }
             let direction = stream.below(4).unwrap_or(0);
             let tilt =
                 choose(stream, &["60", "60", "60", "45", "45", "30"]).copied().unwrap_or("60");
-            id.push_str(&format!("_bar_{direction}_bar_{tilt}"));
+            let _ = write!(id, "_bar_{direction}_bar_{tilt}");
             if self.used.insert(id.clone()) {
                 return id;
             }

@@ -255,7 +255,8 @@ fn people_would_ask_for(house: &House, placed: &[&ObjectFacts], stream: &mut Str
     } else {
         0
     };
-    !chance(stream, passed_over) && !(placed.len() == 1 && chance(stream, 50))
+    let overlooked = chance(stream, passed_over) || (placed.len() == 1 && chance(stream, 50));
+    !overlooked
 }
 
 fn suits(kind: TaskKind, object: &ObjectFacts) -> bool {

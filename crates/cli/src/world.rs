@@ -1,0 +1,117 @@
+//! From a configuration to the benchmark and the models it names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lens_config::method::loss_params;
+use lens_config::schema::{BenchmarkName, Config, WeightsName};
+use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
+use lens_env::Benchmark;
+use lens_env::alfworld::{self, Alfworld};
+use lens_env::scienceworld::{self, ScienceWorld};
+use lens_env::webshop::{self, GoalKind, ObservationMode, Shop, ShopSettings, WebShop};
+use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::train::AdamWConfig;
+
+use crate::failure::Failure;
+
+/// The benchmark a configuration names: official data where `task.data` says so, else what is built in.
+pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
+    let data = &config.task.data;
+    let built_in = data.as_os_str().is_empty();
+    match config.task.benchmark {
+        BenchmarkName::Alfworld => {
+            let options = alfworld::Options::default();
+            let world = if built_in {
+                Alfworld::built_in(&options)?
+            } else {
+                Alfworld::open(data, &options)?
+            };
+            Ok(Arc::new(world))
+        }
+        BenchmarkName::Webshop => {
+            // The built-in catalogue writes synthetic goals; 4,196 sessions are needed either way.
+            let settings =
+                ShopSettings { goals: GoalKind::Synthetic, price_seed: 0, products: None };
+            let shop = if built_in {
+                webshop::generator::shop(webshop::generator::BUILT_IN_SEED, settings)?
+            } else {
+                Shop::open(data, None, settings)?
+            };
+            Ok(Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich)))
+        }
+        BenchmarkName::Scienceworld => {
+            let package = (!built_in).then(|| data.clone());
+            let options = scienceworld::Options { package, ..scienceworld::Options::default() };
+            Ok(ScienceWorld::open(options)?)
+        }
+    }
+}
+
+/// How weights are held.
+pub(crate) fn weight_format(name: WeightsName) -> WeightFormat {
+    match name {
+        WeightsName::F32 => WeightFormat::F32,
+        WeightsName::Bf16 => WeightFormat::Bf16,
+        WeightsName::Int8 => WeightFormat::Int8,
+    }
+}
+
+/// A model from its directory, with a word on what to do when it is not there.
+pub(crate) fn policy(path: &Path, weights: WeightsName) -> Result<NativePolicy, Failure> {
+    if !path.is_dir() {
+        return Err(Failure::user(format!(
+            "there is no model in {}; give a Hugging Face directory (`lens model convert` makes one from a GGUF file)",
+            path.display()
+        )));
+    }
+    NativePolicy::load(path, weight_format(weights)).map_err(|error| Failure::User(error.into()))
+}
+
+/// How the student of a configuration learns.
+pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
+    let optimizer = &config.optimizer;
+    LearnerOptions {
+        format: weight_format(config.student.weights),
+        loss: loss_params(config),
+        top_k: config.loss.top_k,
+        optimizer: AdamWConfig {
+            lr: optimizer.lr,
+            betas: (optimizer.beta1, optimizer.beta2),
+            eps: optimizer.epsilon,
+            weight_decay: optimizer.weight_decay,
+            clip: optimizer.grad_clip,
+        },
+        recompute: false,
+    }
+}
+
+/// Teacher and student of a configuration.
+pub(crate) fn models(config: &Config) -> Result<(Arc<NativePolicy>, NativeLearner), Failure> {
+    let teacher = Arc::new(policy(&config.teacher.path, config.teacher.weights)?);
+    let student = &config.student.path;
+    if !student.is_dir() {
+        return Err(Failure::user(format!(
+            "there is no model in {} (student.path); give a Hugging Face directory",
+            student.display()
+        )));
+    }
+    let learner = NativeLearner::load(
+        student,
+        Some((teacher.clone(), config.teacher.path.as_path())),
+        learner_options(config),
+    )
+    .map_err(|error| Failure::User(error.into()))?;
+    Ok((teacher, learner))
+}
+
+/// Sets the number of worker threads; 0 leaves one per core. Results do not depend on it.
+pub(crate) fn set_threads(threads: usize) -> Result<(), Failure> {
+    if threads > 0 {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build_global()
+            .map_err(|error| Failure::Runtime(error.into()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! ScienceWorld: the real simulator, driven without Python.
+//!
+//! The simulator is a Scala program in a JAR of 8 MB that the user downloads. It is started in Java virtual machines
+//! ([`jvm`]) and spoken to in the text protocol of its own Python package ([`gateway`]). A machine keeps many worlds
+//! apart ([`host`]); a [`pool`] of machines starts, watches and replaces them. An episode ([`environment`]) is a world
+//! and the history from which it can be made again: that is how states are restored, and how an episode survives its
+//! machine.
+
+pub mod benchmark;
+pub mod catalogue;
+pub mod environment;
+pub mod episode;
+pub mod gateway;
+pub mod gold;
+pub mod golden;
+pub mod host;
+pub mod java;
+pub mod jvm;
+pub mod package;
+pub mod pool;
+pub mod random;
+pub mod scoring;
+pub mod simulator;
+mod store;
+
+pub use benchmark::{Options, Rules, ScienceWorld};
+pub use environment::{Replay, ScienceWorldEnvironment};
+pub use pool::{Incidents, PoolLimits};

@@ -1,0 +1,274 @@
+//! The whole loop on real, tiny models: every method, exact resume, threads, damaged checkpoints.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use lens_config::{Config, resolve};
+use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
+use lens_env::Benchmark;
+use lens_env::alfworld::{self, Alfworld};
+use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
+use lens_lab::recipe::{self, ModelPlan};
+use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::train::AdamWConfig;
+use lens_train::checkpoint::Damaged;
+use lens_train::iteration::Explored;
+use lens_train::run::Parts;
+use lens_train::{Finish, Progress, Run};
+
+struct Models {
+    _folder: tempfile::TempDir,
+    benchmark: Arc<dyn Benchmark>,
+    teacher: PathBuf,
+    student: PathBuf,
+}
+
+/// A teacher and a student that know the format and little else, made once.
+fn models() -> &'static Models {
+    static MODELS: OnceLock<Models> = OnceLock::new();
+    MODELS.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let benchmark: Arc<dyn Benchmark> =
+            Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
+        let mut tasks = benchmark.tasks("train").expect("a split");
+        tasks.retain(|task| task.kind == "pick_and_place_simple");
+        tasks.truncate(40);
+        let options =
+            CorpusOptions { seed: 3, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
+        let texts = corpus(&benchmark, &tasks, &options).expect("it plays").expect("an expert");
+        let tokenizer = recipe::tokenizer(&texts, 200).expect("a tokenizer");
+        let build = |name: &'static str, seed: u64, lessons: &'static [Lesson]| {
+            let mut plan: ModelPlan = recipe::plans().remove(1);
+            plan.config.hidden_size = 32;
+            plan.config.heads = 2;
+            plan.config.head_dim = 16;
+            plan.config.layers = 2;
+            plan.config.intermediate_size = 64;
+            (plan.name, plan.lessons, plan.steps, plan.lr) = (name, lessons, 40, 1e-2);
+            let path = folder.path().join(name);
+            recipe::build(&plan, &tokenizer, &texts, seed, &path, |_, _| {}).expect("it learns");
+            path
+        };
+        let teacher = build("teacher", 1, &[Lesson::Act, Lesson::Comment, Lesson::Obey]);
+        let student = build("student", 2, &[Lesson::Act, Lesson::Obey]);
+        Models { _folder: folder, benchmark, teacher, student }
+    })
+}
+
+fn config(output: &Path, name: &str, overrides: &[&str]) -> Config {
+    let mut all: Vec<String> = [
+        "seeds=[7]",
+        "task.turn_limit=5",
+        "locate.residence=2",
+        "rollout.batch_size=4",
+        "rollout.max_prompt_tokens=1500",
+        "rollout.max_response_tokens=24",
+        "train.batch_size=6",
+        "train.steps=4",
+        "train.save_interval=1",
+        "train.eval_interval=100",
+        "train.keep_checkpoints=10",
+        "eval.max_tokens=24",
+        "eval.tasks_during_training=2",
+        "optimizer.lr=1e-3",
+        "task.eval_splits=[\"valid_unseen\"]",
+        "teacher.weights=f32",
+    ]
+    .iter()
+    .chain(overrides)
+    .map(|&text| text.to_owned())
+    .collect();
+    all.push(format!("name={name}"));
+    let mut config = resolve(&[], &all).expect("it is right").config;
+    config.output = output.to_owned();
+    config.teacher.path.clone_from(&models().teacher);
+    config.student.path.clone_from(&models().student);
+    config
+}
+
+fn parts(config: &Config) -> Parts {
+    let teacher =
+        Arc::new(NativePolicy::load(&config.teacher.path, WeightFormat::F32).expect("it loads"));
+    let options = LearnerOptions {
+        format: WeightFormat::F32,
+        loss: lens_config::method::loss_params(config),
+        top_k: 8,
+        optimizer: AdamWConfig { lr: config.optimizer.lr, ..AdamWConfig::default() },
+        recompute: false,
+    };
+    let with_teacher = Some((teacher.clone(), config.teacher.path.as_path()));
+    let learner =
+        NativeLearner::load(&config.student.path, with_teacher, options).expect("it loads");
+    Parts {
+        config: config.clone(),
+        seed: 7,
+        benchmark: models().benchmark.clone(),
+        teacher,
+        learner: Box::new(learner),
+    }
+}
+
+/// Sets a flag after so many explorer batches, and remembers what it saw.
+#[derive(Default)]
+struct Watch {
+    stop: Arc<AtomicBool>,
+    stop_after: Option<u64>,
+    forks: usize,
+    closed: usize,
+    accepted: usize,
+    damaged: Vec<Damaged>,
+}
+
+impl Progress for Watch {
+    fn explored(&mut self, explored: &Explored) {
+        let record = &explored.record;
+        self.forks += record.forks.len();
+        self.accepted += record.accepted();
+        self.closed += record.reasons().values().sum::<u64>() as usize;
+        if Some(record.batch) == self.stop_after {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn damaged(&mut self, damaged: &[Damaged]) {
+        self.damaged.extend_from_slice(damaged);
+    }
+}
+
+fn run(config: &Config, resume: bool, mut watch: Watch) -> (Finish, Watch) {
+    let mut run = Run::open(parts(config), resume, &mut watch).expect("it opens");
+    let stop = watch.stop.clone();
+    let finish = run.run(&stop, &mut watch).expect("it runs");
+    (finish, watch)
+}
+
+/// Every file below a folder with its content.
+fn content(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(&next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let name = path.strip_prefix(folder).expect("inside").to_owned();
+                files.push((name, std::fs::read(&path).expect("a file")));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+fn same_bytes(left: &Config, right: &Config) {
+    let place = |config: &Config, inside: &str| Run::folder(config, 7).join(inside);
+    for inside in ["checkpoints/step-000004", "episodes"] {
+        let (left, right) = (content(&place(left, inside)), content(&place(right, inside)));
+        let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
+            files.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(names(&left), names(&right));
+        for ((name, left), (_, right)) in left.iter().zip(&right) {
+            assert!(left == right, "{inside}/{} differs", name.display());
+        }
+    }
+    let metrics = |config: &Config| std::fs::read(place(config, "metrics.jsonl")).expect("metrics");
+    assert!(metrics(left) == metrics(right), "metrics.jsonl differs");
+}
+
+#[test]
+fn every_method_and_estimator_trains() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, overrides) in [
+        ("lens", vec!["method=lens"]),
+        ("opd", vec!["method=opd"]),
+        ("f2b", vec!["method=tcod-f2b"]),
+        ("b2f", vec!["method=tcod-b2f"]),
+        ("guided", vec!["method=guided-opd"]),
+        ("bridge", vec!["method=futurebridge-opd"]),
+        ("k1", vec!["method=futurebridge-opd", "loss.estimator=k1_pg"]),
+        ("topk", vec!["method=lens", "loss.estimator=rkl_topk"]),
+        ("chat", vec!["method=lens", "rollout.context=chat"]),
+    ] {
+        let config = config(folder.path(), name, &overrides);
+        let (finish, watch) = run(&config, false, Watch::default());
+        assert_eq!(finish, Finish::Done, "{name}");
+        assert_eq!(watch.forks, watch.accepted + watch.closed, "{name}: the reasons add up");
+        if ["lens", "topk", "chat"].contains(&name) {
+            assert!(watch.forks > 0, "{name} audits turns");
+        }
+        let metrics = std::fs::read_to_string(Run::folder(&config, 7).join("metrics.jsonl"));
+        let lines: Vec<serde_json::Value> = metrics
+            .expect("metrics")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        let steps: Vec<_> = lines.iter().filter(|line| line["kind"] == "step").collect();
+        assert_eq!(steps.len(), 4, "{name}");
+        for step in steps {
+            let finite = step["loss"].as_f64().is_some_and(f64::is_finite);
+            assert!(finite && step["grad_norm"].as_f64() > Some(0.0), "{name}: {step}");
+        }
+        let model = Run::folder(&config, 7).join("checkpoints/step-000004/model");
+        NativePolicy::load(&model, WeightFormat::F32).expect("the student loads again");
+    }
+}
+
+#[test]
+fn an_interrupted_run_ends_in_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let whole = config(&folder.path().join("a"), "same", &[]);
+    run(&whole, false, Watch::default());
+    for stop_after in [1, 2, 3] {
+        let parted = config(&folder.path().join(format!("b{stop_after}")), "same", &[]);
+        let watch = Watch { stop_after: Some(stop_after), ..Watch::default() };
+        let (finish, _) = run(&parted, false, watch);
+        assert_eq!(finish, Finish::Interrupted);
+        let (finish, _) = run(&parted, true, Watch::default());
+        assert_eq!(finish, Finish::Done);
+        same_bytes(&whole, &parted);
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let runs = [1, 2].map(|threads| {
+        let config = config(&folder.path().join(threads.to_string()), "same", &[]);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+        pool.install(|| run(&config, false, Watch::default()));
+        config
+    });
+    same_bytes(&runs[0], &runs[1]);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let whole = config(&folder.path().join("a"), "same", &[]);
+    run(&whole, false, Watch::default());
+    let parted = config(&folder.path().join("b"), "same", &[]);
+    run(&parted, false, Watch::default());
+    let newest =
+        Run::folder(&parted, 7).join("checkpoints/step-000004/state/optimizer.safetensors");
+    let mut bytes = std::fs::read(&newest).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&newest, bytes).expect("it can be damaged");
+    let (finish, watch) = run(&parted, true, Watch::default());
+    assert_eq!((finish, watch.damaged.len()), (Finish::Done, 1));
+    assert!(watch.damaged[0].message.contains("optimizer.safetensors"), "{:?}", watch.damaged);
+    same_bytes(&whole, &parted);
+}
+
+#[test]
+fn a_folder_in_use_is_not_overwritten() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = config(folder.path(), "same", &["train.steps=1"]);
+    run(&config, false, Watch::default());
+    let again = Run::open(parts(&config), false, &mut Watch::default());
+    let message = again.err().expect("the folder is in use").to_string();
+    assert!(message.contains("--resume"), "{message}");
+}

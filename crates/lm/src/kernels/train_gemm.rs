@@ -1,0 +1,622 @@
+//! The matrix product of training.
+//!
+//! `dst = a * b` with `b` packed once into panels of 16 columns and used for many `a`: weights are packed once per
+//! layer, keys once per row and head. The result is defined, not only bounded: every value is the sum of
+//! blocks of `DEPTH` products, each block a chain of fused multiply-adds from zero in the order of the inner
+//! index. No cut by rows, columns or threads can change a bit, and neither can the instruction set.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::train_matrix::{MatMut, MatRef};
+
+/// Columns of a panel: two AVX2 registers.
+const PANEL: usize = 16;
+/// Rows the kernel computes at a time: with two registers each they fill twelve of the sixteen.
+const STRIP: usize = 6;
+/// Inner indices per block: a block of a panel stays in the first-level cache.
+const DEPTH: usize = 384;
+/// Rows whose blocks of `a` stay in the second-level cache.
+const ROWS: usize = 192;
+/// From this many columns on, copying the rows of `a` into strips pays.
+const PACK_COLS: usize = 1024;
+/// Rows of a weight's gradient that one task computes.
+const BAND: usize = 96;
+
+thread_local! {
+    static STRIPS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The right factor: `depth x cols`, stored as panels of 16 columns, each panel row by row, padded with zeros.
+#[derive(Clone, Copy)]
+pub(crate) struct Panels<'a> {
+    data: &'a [f32],
+    /// Rows stored per panel; `depth` of them take part.
+    stored: usize,
+    depth: usize,
+    cols: usize,
+}
+
+/// Values that the panels of a `depth x cols` factor take.
+pub(crate) fn panels_len(depth: usize, cols: usize) -> usize {
+    depth * cols.next_multiple_of(PANEL)
+}
+
+impl<'a> Panels<'a> {
+    /// Packs `b` into the front of `buffer`.
+    pub(crate) fn pack(buffer: &'a mut [f32], b: MatRef<'_>) -> Self {
+        let data = &mut buffer[..panels_len(b.rows, b.cols)];
+        for (panel, out) in data.chunks_exact_mut((b.rows * PANEL).max(1)).enumerate() {
+            pack_panel(out, b, panel * PANEL);
+        }
+        Self { data, stored: b.rows, depth: b.rows, cols: b.cols }
+    }
+
+    /// [`Self::pack`] by all threads.
+    pub(crate) fn par_pack(buffer: &'a mut [f32], b: MatRef<'_>) -> Self {
+        let data = &mut buffer[..panels_len(b.rows, b.cols)];
+        data.par_chunks_exact_mut((b.rows * PANEL).max(1))
+            .enumerate()
+            .with_min_len(4)
+            .for_each(|(panel, out)| pack_panel(out, b, panel * PANEL));
+        Self { data, stored: b.rows, depth: b.rows, cols: b.cols }
+    }
+
+    /// Rows and columns.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        (self.depth, self.cols)
+    }
+
+    /// The first rows of the factor.
+    pub(crate) fn first_rows(self, depth: usize) -> Self {
+        assert!(depth <= self.depth, "more rows than packed");
+        Self { depth, ..self }
+    }
+
+    /// The first columns of the factor.
+    pub(crate) fn first_cols(self, cols: usize) -> Self {
+        assert!(cols <= self.cols, "more columns than packed");
+        Self { cols, ..self }
+    }
+
+    /// Rows `depth` of the panel that starts at column `16 * panel`.
+    fn block(&self, panel: usize, depth: Range<usize>) -> &'a [f32] {
+        let start = panel * self.stored * PANEL;
+        &self.data[start + depth.start * PANEL..start + depth.end * PANEL]
+    }
+}
+
+/// Copies up to 16 columns of `b` from `first` on.
+fn pack_panel(out: &mut [f32], b: MatRef<'_>, first: usize) {
+    let width = PANEL.min(b.cols - first);
+    let (rows, _) = out.as_chunks_mut::<PANEL>();
+    if width < PANEL {
+        out_of_line_panel(rows, b, first, width);
+    } else if b.col_stride == 1 {
+        for (row, out) in rows.iter_mut().enumerate() {
+            let start = row * b.row_stride + first;
+            out.copy_from_slice(&b.data[start..start + PANEL]);
+        }
+    } else if b.row_stride == 1 {
+        // Columns of `b` are contiguous: read eight values of each at a time and transpose them in registers.
+        let columns: [&[f32]; PANEL] = std::array::from_fn(|column| {
+            let start = (first + column) * b.col_stride;
+            &b.data[start..start + b.rows]
+        });
+        transpose(rows, columns);
+    } else {
+        out_of_line_panel(rows, b, first, width);
+    }
+}
+
+fn transpose(rows: &mut [[f32; PANEL]], columns: [&[f32]; PANEL]) {
+    const STEP: usize = 8;
+    let (blocks, rest) = rows.as_chunks_mut::<STEP>();
+    let done = blocks.len() * STEP;
+    for (block, rows) in blocks.iter_mut().enumerate() {
+        for (column, values) in columns.iter().enumerate() {
+            let values = &values[block * STEP..(block + 1) * STEP];
+            for (row, &value) in rows.iter_mut().zip(values) {
+                row[column] = value;
+            }
+        }
+    }
+    for (at, row) in rest.iter_mut().enumerate() {
+        for (value, column) in row.iter_mut().zip(&columns) {
+            *value = column[done + at];
+        }
+    }
+}
+
+fn out_of_line_panel(rows: &mut [[f32; PANEL]], b: MatRef<'_>, first: usize, width: usize) {
+    for (row, out) in rows.iter_mut().enumerate() {
+        out.fill(0.0);
+        for (column, value) in out[..width].iter_mut().enumerate() {
+            *value = b.data[row * b.row_stride + (first + column) * b.col_stride];
+        }
+    }
+}
+
+/// `dst = a * b`, or `dst += a * b` when `accumulate`, on the calling thread.
+pub(crate) fn multiply(dst: &mut MatMut<'_>, a: MatRef<'_>, b: Panels<'_>, accumulate: bool) {
+    assert_eq!(a.cols, b.depth, "inner sizes differ");
+    assert_eq!((dst.rows, dst.cols), (a.rows, b.cols), "outer sizes differ");
+    if b.depth == 0 && !accumulate {
+        for row in 0..dst.rows {
+            dst.row(row).fill(0.0);
+        }
+    }
+    let direct = a.col_stride == 1 && dst.cols < PACK_COLS;
+    let mut strips = STRIPS.take();
+    for rows in parts(dst.rows, ROWS) {
+        for depth in parts(b.depth, DEPTH) {
+            let left = if direct {
+                let start = rows.start * a.row_stride + depth.start;
+                Left {
+                    data: &a.data[start..],
+                    strip: STRIP * a.row_stride,
+                    row: a.row_stride,
+                    depth: 1,
+                }
+            } else {
+                pack_strips(&mut strips, a, &rows, &depth);
+                Left { data: &strips, strip: STRIP * depth.len(), row: 1, depth: STRIP }
+            };
+            let add = accumulate || depth.start > 0;
+            run_block(dst, rows.clone(), &left, b, depth, add);
+        }
+    }
+    STRIPS.set(strips);
+}
+
+/// Equal parts of `0..length`, none longer than `most`.
+fn parts(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = length.div_ceil(most);
+    let size = if count == 0 { 0 } else { length.div_ceil(count) };
+    (0..count).map(move |part| part * size..((part + 1) * size).min(length))
+}
+
+/// Copies a block of `a` into strips of six rows, each strip by inner index.
+fn pack_strips(strips: &mut Vec<f32>, a: MatRef<'_>, rows: &Range<usize>, depth: &Range<usize>) {
+    let needed = rows.len().next_multiple_of(STRIP) * depth.len();
+    if strips.len() < needed {
+        strips.resize(needed, 0.0);
+    }
+    for (strip, out) in strips[..needed].chunks_exact_mut(STRIP * depth.len()).enumerate() {
+        let first = rows.start + strip * STRIP;
+        let height = STRIP.min(rows.end - first);
+        let (out, _) = out.as_chunks_mut::<STRIP>();
+        if height == STRIP && a.row_stride == 1 {
+            for (at, out) in out.iter_mut().enumerate() {
+                let start = first + (depth.start + at) * a.col_stride;
+                out.copy_from_slice(&a.data[start..start + STRIP]);
+            }
+        } else if height == STRIP && a.col_stride == 1 {
+            let lines: [&[f32]; STRIP] = std::array::from_fn(|row| {
+                let start = (first + row) * a.row_stride + depth.start;
+                &a.data[start..start + depth.len()]
+            });
+            for (at, out) in out.iter_mut().enumerate() {
+                *out = std::array::from_fn(|row| lines[row][at]);
+            }
+        } else {
+            for (at, out) in out.iter_mut().enumerate() {
+                for (row, value) in out[..height].iter_mut().enumerate() {
+                    *value =
+                        a.data[(first + row) * a.row_stride + (depth.start + at) * a.col_stride];
+                }
+            }
+        }
+    }
+}
+
+/// A block of the left factor: value (row, inner index) of strip `s` lies at `s * strip + row * row + index * depth`.
+struct Left<'a> {
+    data: &'a [f32],
+    strip: usize,
+    row: usize,
+    depth: usize,
+}
+
+/// Multiplies one block of rows by one block of inner indices of all panels.
+fn run_block(
+    dst: &mut MatMut<'_>,
+    rows: Range<usize>,
+    left: &Left<'_>,
+    b: Panels<'_>,
+    depth: Range<usize>,
+    add: bool,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has both features, as just checked.
+        unsafe { avx2::block(dst, rows, left, b, depth, add) };
+        return;
+    }
+    portable_block(dst, rows, left, b, depth, add);
+}
+
+/// [`run_block`] on any processor.
+fn portable_block(
+    dst: &mut MatMut<'_>,
+    rows: Range<usize>,
+    left: &Left<'_>,
+    b: Panels<'_>,
+    depth: Range<usize>,
+    add: bool,
+) {
+    for panel in 0..b.cols.div_ceil(PANEL) {
+        let (right, _) = b.block(panel, depth.clone()).as_chunks::<PANEL>();
+        let cols = panel * PANEL..b.cols.min((panel + 1) * PANEL);
+        for (at, row) in rows.clone().enumerate() {
+            let start = at / STRIP * left.strip + at % STRIP * left.row;
+            let mut sums = [0.0_f32; PANEL];
+            for (index, right) in right.iter().enumerate() {
+                let factor = left.data[start + index * left.depth];
+                for (sum, &value) in sums.iter_mut().zip(right) {
+                    *sum = factor.mul_add(value, *sum);
+                }
+            }
+            for (out, sum) in dst.row(row)[cols.clone()].iter_mut().zip(sums) {
+                *out = if add { *out + sum } else { sum };
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm256_add_ps, _mm256_broadcast_ss,
+        _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+    };
+
+    use super::{Left, MatMut, PANEL, Panels, Range, STRIP};
+
+    /// [`super::run_block`] with AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn block(
+        dst: &mut MatMut<'_>,
+        rows: Range<usize>,
+        left: &Left<'_>,
+        b: Panels<'_>,
+        depth: Range<usize>,
+        add: bool,
+    ) {
+        assert!(rows.end <= dst.rows && b.cols <= dst.cols && depth.end <= b.stored);
+        if rows.is_empty() || depth.is_empty() {
+            return;
+        }
+        let strips = rows.len().div_ceil(STRIP);
+        let panels = b.cols.div_ceil(PANEL);
+        for panel in 0..panels {
+            let right = b.block(panel, depth.clone());
+            // While a strip is computed, the next quarter of the next panel's block is fetched.
+            let next = b.block((panel + 1).min(panels - 1), depth.clone());
+            let cols = panel * PANEL..b.cols.min((panel + 1) * PANEL);
+            for strip in 0..strips {
+                let first = rows.start + strip * STRIP;
+                let height = STRIP.min(rows.end - first);
+                let tile = Tile {
+                    depth: depth.len(),
+                    a: &left.data[strip * left.strip..],
+                    a_row: left.row,
+                    a_depth: left.depth,
+                    b: right,
+                    ahead: &next[(strip % 4) * (next.len() / 4)..],
+                };
+                if cols.len() == PANEL {
+                    // SAFETY: the rows and columns of the tile lie inside `dst`, as checked above.
+                    unsafe {
+                        let out = dst.data.add(first * dst.row_stride + cols.start);
+                        tile.run(height, out, dst.row_stride, add);
+                    }
+                } else {
+                    let mut edge = [0.0; STRIP * PANEL];
+                    // SAFETY: `edge` has room for a whole tile.
+                    unsafe { tile.run(height, edge.as_mut_ptr(), PANEL, false) };
+                    for (row, sums) in (first..first + height).zip(edge.chunks_exact(PANEL)) {
+                        for (out, &sum) in dst.row(row)[cols.clone()].iter_mut().zip(sums) {
+                            *out = if add { *out + sum } else { sum };
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The factors of one tile of the product.
+    struct Tile<'a> {
+        depth: usize,
+        a: &'a [f32],
+        a_row: usize,
+        a_depth: usize,
+        b: &'a [f32],
+        ahead: &'a [f32],
+    }
+
+    impl Tile<'_> {
+        /// Computes `height` rows of 16 columns.
+        ///
+        /// # Safety
+        /// `out` must be writable for 16 values at each `row * out_row`.
+        #[inline]
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn run(&self, height: usize, out: *mut f32, out_row: usize, add: bool) {
+            let Self { depth, a, a_row, a_depth, b, ahead } = *self;
+            let last = (height - 1) * a_row + (depth - 1) * a_depth;
+            assert!(last < a.len() && depth * PANEL <= b.len(), "factor too short");
+            let (a, b, ahead) = (a.as_ptr(), b.as_ptr(), ahead.as_ptr());
+            // SAFETY: both factors reach as far as `height` and `depth` ask, as just checked; the caller vouches for `out`.
+            unsafe {
+                match (height, a_depth) {
+                    // The common heights with the two layouts of the left factor known to the compiler.
+                    (6, 1) => kernel::<6>(depth, a, a_row, 1, b, ahead, out, out_row, add),
+                    (6, STRIP) => kernel::<6>(depth, a, 1, STRIP, b, ahead, out, out_row, add),
+                    (6, _) => kernel::<6>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (5, _) => kernel::<5>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (4, _) => kernel::<4>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (3, _) => kernel::<3>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    (2, _) => kernel::<2>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                    _ => kernel::<1>(depth, a, a_row, a_depth, b, ahead, out, out_row, add),
+                }
+            }
+        }
+    }
+
+    /// `M` rows of 16 columns.
+    ///
+    /// # Safety
+    /// `a` must be readable at `row * a_row + index * a_depth` for every row below `M` and index below `depth`,
+    /// `b` for `16 * depth` values, and `out` writable for 16 values at each `row * out_row`. `ahead` is only fetched into
+    /// the cache.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn kernel<const M: usize>(
+        depth: usize,
+        a: *const f32,
+        a_row: usize,
+        a_depth: usize,
+        b: *const f32,
+        ahead: *const f32,
+        out: *mut f32,
+        out_row: usize,
+        add: bool,
+    ) {
+        // SAFETY: every access below is one of those the caller vouches for.
+        unsafe {
+            let mut low = [_mm256_setzero_ps(); M];
+            let mut high = [_mm256_setzero_ps(); M];
+            for row in 0..M {
+                _mm_prefetch::<_MM_HINT_T0>(out.add(row * out_row).cast());
+                _mm_prefetch::<_MM_HINT_T0>(out.add(row * out_row + PANEL - 1).cast());
+            }
+            let (mut a, mut b, mut ahead) = (a, b, ahead);
+            macro_rules! index {
+                () => {
+                    let b_low = _mm256_loadu_ps(b);
+                    let b_high = _mm256_loadu_ps(b.add(8));
+                    for row in 0..M {
+                        let factor = _mm256_broadcast_ss(&*a.add(row * a_row));
+                        low[row] = _mm256_fmadd_ps(factor, b_low, low[row]);
+                        high[row] = _mm256_fmadd_ps(factor, b_high, high[row]);
+                    }
+                    a = a.wrapping_add(a_depth);
+                    b = b.wrapping_add(PANEL);
+                };
+            }
+            for _ in 0..depth / 4 {
+                _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                ahead = ahead.wrapping_add(PANEL);
+                index!();
+                index!();
+                index!();
+                index!();
+            }
+            for _ in 0..depth % 4 {
+                index!();
+            }
+            for row in 0..M {
+                let out = out.add(row * out_row);
+                if add {
+                    low[row] = _mm256_add_ps(_mm256_loadu_ps(out), low[row]);
+                    high[row] = _mm256_add_ps(_mm256_loadu_ps(out.add(8)), high[row]);
+                }
+                _mm256_storeu_ps(out, low[row]);
+                _mm256_storeu_ps(out.add(8), high[row]);
+            }
+        }
+    }
+}
+
+/// The right factor of a weight's gradient, tokens x width, packed in parts of at most `DEPTH` tokens.
+#[derive(Clone, Copy)]
+pub(crate) struct TokenPanels<'a> {
+    data: &'a [f32],
+    tokens: usize,
+    cols: usize,
+}
+
+impl<'a> TokenPanels<'a> {
+    /// Packs `b` into the front of `buffer`, which holds [`panels_len`] values, by all threads.
+    pub(crate) fn par_pack(buffer: &'a mut [f32], b: MatRef<'_>) -> Self {
+        let data = &mut buffer[..panels_len(b.rows, b.cols)];
+        let mut rest = &mut *data;
+        let mut work = Vec::new();
+        for tokens in parts(b.rows, DEPTH) {
+            let (part, tail) = rest.split_at_mut(panels_len(tokens.len(), b.cols));
+            rest = tail;
+            let b = b.rows(tokens);
+            work.extend(part.chunks_exact_mut(b.rows * PANEL).enumerate().map(|work| (b, work)));
+        }
+        work.into_par_iter()
+            .with_min_len(4)
+            .for_each(|(b, (panel, out))| pack_panel(out, b, panel * PANEL));
+        Self { data, tokens: b.rows, cols: b.cols }
+    }
+
+    fn part(&self, tokens: &Range<usize>) -> Panels<'a> {
+        let start = panels_len(tokens.start, self.cols);
+        let data = &self.data[start..start + panels_len(tokens.len(), self.cols)];
+        Panels { data, stored: tokens.len(), depth: tokens.len(), cols: self.cols }
+    }
+}
+
+/// One band of rows of a weight's gradient: `dst += a^T * b`.
+pub(crate) struct Band<'a> {
+    dst: MatMut<'a>,
+    a: MatRef<'a>,
+    b: TokenPanels<'a>,
+}
+
+/// Cuts `dst += a^T * b`, `a` being tokens x rows, into bands and adds them to a list, so that several products share
+/// the pool.
+pub(crate) fn gradient_bands<'a>(
+    dst: MatMut<'a>,
+    a: MatRef<'a>,
+    b: TokenPanels<'a>,
+    bands: &mut Vec<Band<'a>>,
+) {
+    assert_eq!((a.rows, dst.rows, dst.cols), (b.tokens, a.cols, b.cols), "sizes differ");
+    let mut rest = dst;
+    for rows in parts(a.cols, BAND) {
+        let (dst, tail) = rest.split_rows(rows.len());
+        rest = tail;
+        bands.push(Band { dst, a: a.cols(rows), b });
+    }
+}
+
+/// Computes the bands on the thread pool.
+pub(crate) fn run_bands(bands: Vec<Band<'_>>) {
+    bands.into_par_iter().with_max_len(1).for_each(|mut band| {
+        for tokens in parts(band.b.tokens, DEPTH) {
+            let part = band.b.part(&tokens);
+            multiply(&mut band.dst, band.a.rows(tokens).t(), part, true);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32)
+            .map(|i| {
+                let word = (i + seed).wrapping_mul(2_654_435_761) >> 8;
+                word as f32 / 16_777_216.0 - 0.5
+            })
+            .collect()
+    }
+
+    /// The result by its definition.
+    fn defined(
+        a: &dyn Fn(usize, usize) -> f32,
+        b: &dyn Fn(usize, usize) -> f32,
+        depth: usize,
+    ) -> f32 {
+        let mut total = None;
+        for part in parts(depth, DEPTH) {
+            let sum = part.fold(0.0_f32, |sum, x| a(0, x).mul_add(b(x, 0), sum));
+            total = Some(total.map_or(sum, |total: f32| total + sum));
+        }
+        total.unwrap_or(0.0)
+    }
+
+    #[test]
+    fn products_equal_their_definition_bit_for_bit() {
+        let shapes = [
+            (1, 1, 1),
+            (6, 16, 4),
+            (7, 5, 3),
+            (33, 70, 17),
+            (200, 40, 400),
+            (13, 1030, 385),
+            (9, 20, 0),
+        ];
+        for (m, n, k) in shapes {
+            let (a, b) = (values(m * k, 1), values(k * n, 2));
+            for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
+                let a_view = if ta { MatRef::new(&a, k, m).t() } else { MatRef::new(&a, m, k) };
+                let b_view = if tb { MatRef::new(&b, n, k).t() } else { MatRef::new(&b, k, n) };
+                let mut buffer = vec![f32::NAN; panels_len(k, n)];
+                let panels = Panels::par_pack(&mut buffer, b_view);
+                let mut dst = vec![f32::NAN; m * (n + 3)];
+                multiply(&mut MatMut::strided(&mut dst, m, n, n + 3), a_view, panels, false);
+                for (i, row) in dst.chunks(n + 3).enumerate() {
+                    for (j, &got) in row[..n].iter().enumerate() {
+                        let left =
+                            |_: usize, x: usize| if ta { a[x * m + i] } else { a[i * k + x] };
+                        let right =
+                            |x: usize, _: usize| if tb { b[j * k + x] } else { b[x * n + j] };
+                        let want = defined(&left, &right, k);
+                        assert_eq!(got.to_bits(), want.to_bits(), "{m} {n} {k} {ta} {tb} {i} {j}");
+                    }
+                    assert!(
+                        row[n..].iter().all(|x| x.is_nan()),
+                        "the gap between rows is left alone"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_portable_block_gives_the_same_bits() {
+        let (rows, cols, depth) = (20, 37, 41);
+        let (a, b) = (values(rows * depth, 3), values(depth * cols, 4));
+        let left = Left { data: &a, strip: STRIP * depth, row: depth, depth: 1 };
+        let mut buffer = vec![0.0; panels_len(depth, cols)];
+        let panels = Panels::pack(&mut buffer, MatRef::new(&b, depth, cols));
+        let (mut fast, mut slow) = (values(rows * cols, 5), values(rows * cols, 5));
+        let view = MatRef::new(&a, rows, depth);
+        multiply(&mut MatMut::new(&mut fast, rows, cols), view, panels, true);
+        let slow_view = &mut MatMut::new(&mut slow, rows, cols);
+        portable_block(slow_view, 0..rows, &left, panels, 0..depth, true);
+        assert_eq!(fast, slow);
+    }
+
+    #[test]
+    fn parts_of_panels_are_the_products_of_parts() {
+        let (m, n, k) = (5, 40, 30);
+        let (a, b) = (values(m * k, 6), values(k * n, 7));
+        let mut buffer = vec![0.0; panels_len(k, n)];
+        let panels = Panels::pack(&mut buffer, MatRef::new(&b, k, n)).first_rows(11).first_cols(19);
+        let mut got = vec![0.0; m * 19];
+        multiply(
+            &mut MatMut::new(&mut got, m, 19),
+            MatRef::new(&a, m, k).cols(0..11),
+            panels,
+            false,
+        );
+        for (i, row) in got.chunks(19).enumerate() {
+            for (j, &got) in row.iter().enumerate() {
+                let want = (0..11).fold(0.0_f32, |sum, x| a[i * k + x].mul_add(b[x * n + j], sum));
+                assert_eq!(got, want);
+            }
+        }
+    }
+
+    #[test]
+    fn a_gradient_is_the_sum_over_tokens_whatever_the_cut() {
+        let (tokens, rows, cols) = (500, 450, 530);
+        let (a, b) = (values(tokens * rows, 8), values(tokens * cols, 9));
+        let mut dst = vec![1.0; rows * cols];
+        let mut bands = Vec::new();
+        let mut buffer = vec![0.0; panels_len(tokens, cols)];
+        let panels = TokenPanels::par_pack(&mut buffer, MatRef::new(&b, tokens, cols));
+        let a_view = MatRef::new(&a, tokens, rows);
+        gradient_bands(MatMut::new(&mut dst, rows, cols), a_view, panels, &mut bands);
+        assert!(bands.len() > 4);
+        run_bands(bands);
+        for (i, row) in dst.chunks(cols).enumerate().step_by(7) {
+            for (j, &got) in row.iter().enumerate().step_by(5) {
+                let products =
+                    (0..tokens).map(|t| f64::from(a[t * rows + i]) * f64::from(b[t * cols + j]));
+                assert!((f64::from(got) - 1.0 - products.sum::<f64>()).abs() < 1e-4);
+            }
+        }
+    }
+}
