@@ -1,5 +1,6 @@
 //! Decoder language models on the CPU.
 
+pub mod bench;
 pub mod cache;
 pub mod chat;
 pub mod checkpoint;

@@ -121,7 +121,7 @@ impl Generate {
         writeln!(out)?;
         if self.time {
             let (first, all) = (first_token.unwrap_or_default(), start.elapsed());
-            let rest = all.checked_sub(first).unwrap().as_secs_f64();
+            let rest = all.saturating_sub(first).as_secs_f64();
             let rate = (generated.tokens.len().max(1) - 1) as f64 / rest.max(1e-9);
             writeln!(
                 out,

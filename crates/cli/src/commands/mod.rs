@@ -5,6 +5,7 @@ use std::io::Write;
 use crate::failure::Failure;
 
 pub(crate) mod alfworld;
+pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod env;
@@ -43,6 +44,9 @@ pub(crate) enum Command {
     Generate(generate::Generate),
     /// Say what a model, or a student and its teacher, think of a response.
     Score(score::Score),
+    /// Measure the engine's speed next to PyTorch and llama.cpp.
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Play a benchmark yourself in the terminal.
     #[command(subcommand)]
     Play(play::Play),
@@ -65,6 +69,7 @@ impl Command {
             Self::Model(model) => model.run(out),
             Self::Generate(generate) => generate.run(out),
             Self::Score(score) => score.run(out),
+            Self::Bench(bench) => bench.run(out),
             Self::Play(play) => play.run(out),
             Self::Env(command) => command.run(out),
             Self::Data(data) => data.run(out),

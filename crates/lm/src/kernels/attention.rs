@@ -11,14 +11,14 @@ use rayon::prelude::*;
 use super::dispatch::Isa;
 use super::elementwise;
 use super::matrix::{Matrix, PANEL};
-use super::tile::{self, Element, Finish, Panels, TILE_ROWS};
+use super::tile::{self, Element, Finish, Panels, Rows, Side, TILE_ROWS};
 
 /// Positions in a page.
 pub(crate) const PAGE: usize = PANEL;
 /// Query rows that share one walk over the keys.
 const QUERY_ROWS: usize = 4 * TILE_ROWS;
-/// Pages whose values are reused by all query rows before the walk goes on.
-const VALUE_PAGES: usize = 8;
+/// Bytes of keys (or values) that all query rows use before the walk goes on: they stay in the first-level cache.
+const REUSED_BYTES: usize = 16 << 10;
 /// Query positions of one task.
 const TASK_TOKENS: usize = 64;
 
@@ -126,14 +126,22 @@ unsafe impl Send for Output {}
 unsafe impl Sync for Output {}
 
 struct Scratch<E> {
+    queries: Vec<f32>,
     scores: Vec<f32>,
     mixed: Vec<f32>,
+    inverse_sums: Vec<f32>,
     pages: Vec<*const E>,
 }
 
 impl<E> Default for Scratch<E> {
     fn default() -> Self {
-        Self { scores: Vec::new(), mixed: Vec::new(), pages: Vec::new() }
+        Self {
+            queries: Vec::new(),
+            scores: Vec::new(),
+            mixed: Vec::new(),
+            inverse_sums: Vec::new(),
+            pages: Vec::new(),
+        }
     }
 }
 
@@ -157,99 +165,94 @@ unsafe fn query_block<E: Element>(
     let column_of = |row: usize| (kv_head * group + row % group) * head_dim;
     // Keys a row sees: every position up to its own.
     let limit_of = |row: usize| segment.position + token_of(row) + 1;
-    let all = limit_of(rows - 1);
-    let pages = &segment.pages[..all.div_ceil(PAGE)];
+    let pages = &segment.pages[..limit_of(rows - 1).div_ceil(PAGE)];
     // An odd number of cache lines apart, for the same reason as in `Matrix`.
     let stride = pages.len() * PAGE + if pages.len().is_multiple_of(2) { PAGE } else { 0 };
+    grow(&mut scratch.queries, rows * head_dim);
     grow(&mut scratch.scores, rows * stride);
     grow(&mut scratch.mixed, rows * width);
+    grow(&mut scratch.inverse_sums, rows);
     let block_start = shape.block_start(layer, kv_head);
     let tiles = (0..rows).step_by(TILE_ROWS).map(|first| first..rows.min(first + TILE_ROWS));
+    for row in 0..rows {
+        let query = &queries.row(segment.first_row + token_of(row))[column_of(row)..][..head_dim];
+        scratch.queries[row * head_dim..][..head_dim].copy_from_slice(query);
+    }
 
-    for (index, page) in pages.iter().enumerate() {
-        let keys = page[block_start..][..PAGE * head_dim].as_ptr();
+    let step = (REUSED_BYTES / (PAGE * head_dim * size_of::<E>())).max(1);
+    scratch.pages.clear();
+    scratch.pages.extend(pages.iter().map(|page| page[block_start..][..PAGE * head_dim].as_ptr()));
+    for first_page in (0..pages.len()).step_by(step) {
         for tile in tiles.clone() {
-            if index * PAGE >= limit_of(tile.end - 1) {
+            let last_page = limit_of(tile.end - 1).div_ceil(PAGE).min(first_page + step);
+            if first_page >= last_page {
                 continue;
             }
-            let mut from = [std::ptr::null(); TILE_ROWS];
-            let mut to = [std::ptr::null_mut(); TILE_ROWS];
-            for (slot, row) in tile.clone().enumerate() {
-                let query = queries.row(segment.first_row + token_of(row));
-                from[slot] = query[column_of(row)..][..head_dim].as_ptr();
-                to[slot] = scratch.scores[row * stride + index * PAGE..][..PAGE].as_mut_ptr();
-            }
+            let from = scratch.queries[tile.start * head_dim..tile.end * head_dim].as_ptr();
+            let scores = &mut scratch.scores[tile.start * stride..tile.end * stride];
             let stored = Panels {
-                blocks: &[keys],
+                blocks: &scratch.pages[first_page..last_page],
                 block_depth: head_dim,
                 depth: head_dim,
                 step: PAGE,
-                panel: 0,
+                side: Side::Block,
             };
-            let count = tile.len();
-            // SAFETY: every pointer was taken from a slice of the length the tile uses.
-            unsafe { tile::run(isa, &from[..count], stored, 1, &to[..count], Finish::PLAIN) };
+            let to = Rows { first: scores[first_page * PAGE..].as_mut_ptr(), stride };
+            let from = Rows { first: from, stride: head_dim };
+            let panels = last_page - first_page;
+            // SAFETY: the queries and scores were sliced for all rows of the tile, a score row holds every page, and
+            // each key block was sliced to its length.
+            unsafe { tile::run(isa, from, tile.len(), stored, panels, to, Finish::PLAIN) };
         }
     }
 
-    let mut inverse_sums = [0.0_f32; QUERY_ROWS];
-    let mut many_sums = Vec::new();
-    let inverse_sums = if rows <= QUERY_ROWS {
-        &mut inverse_sums[..rows]
-    } else {
-        many_sums.resize(rows, 0.0);
-        &mut many_sums[..]
-    };
     for tile in tiles.clone() {
         let tile_limit = limit_of(tile.end - 1);
         for row in tile {
             let (seen, unseen) =
                 scratch.scores[row * stride..][..tile_limit].split_at_mut(limit_of(row));
-            inverse_sums[row] = elementwise::softmax_unnormalised(isa, seen);
+            scratch.inverse_sums[row] = elementwise::softmax_unnormalised(isa, seen);
             // Later keys of the tile add `0 * value`, which leaves a sum as it is.
             unseen.fill(0.0);
         }
     }
 
+    let step = (REUSED_BYTES / (PAGE * width * size_of::<E>())).max(1);
     scratch.pages.clear();
-    scratch.pages.extend(
-        pages.iter().map(|page| page[block_start + PAGE * head_dim..][..PAGE * width].as_ptr()),
-    );
-    for first_page in (0..pages.len()).step_by(VALUE_PAGES) {
+    let values = block_start + PAGE * head_dim;
+    scratch.pages.extend(pages.iter().map(|page| page[values..][..PAGE * width].as_ptr()));
+    for first_page in (0..pages.len()).step_by(step) {
         let first_key = first_page * PAGE;
         for tile in tiles.clone() {
-            let last_key = limit_of(tile.end - 1).min(first_key + VALUE_PAGES * PAGE);
+            let last_key = limit_of(tile.end - 1).min(first_key + step * PAGE);
             if first_key >= last_key {
                 continue;
             }
             let depth = last_key - first_key;
-            let mut from = [std::ptr::null(); TILE_ROWS];
-            let mut to = [std::ptr::null_mut(); TILE_ROWS];
-            for (slot, row) in tile.clone().enumerate() {
-                from[slot] = scratch.scores[row * stride + first_key..][..depth].as_ptr();
-                to[slot] = scratch.mixed[row * width..][..width].as_mut_ptr();
-            }
+            let scores = &scratch.scores[tile.start * stride..tile.end * stride];
+            let from = Rows { first: scores[first_key..].as_ptr(), stride };
+            let mixed = &mut scratch.mixed[tile.start * width..tile.end * width];
+            let to = Rows { first: mixed.as_mut_ptr(), stride: width };
             let stored = Panels {
                 blocks: &scratch.pages[first_page..first_page + depth.div_ceil(PAGE)],
                 block_depth: PAGE,
                 depth,
                 step: width,
-                panel: PANEL,
+                side: Side::Offset(PANEL),
             };
-            let count = tile.len();
             let finish = Finish { resume: first_key > 0, ..Finish::PLAIN };
-            // SAFETY: every pointer was taken from a slice of the length the tile uses.
-            unsafe { tile::run(isa, &from[..count], stored, width / PANEL, &to[..count], finish) };
+            // SAFETY: the scores and results were sliced for all rows of the tile, a score row holds every page, and
+            // each value block was sliced to its length.
+            unsafe { tile::run(isa, from, tile.len(), stored, width / PANEL, to, finish) };
         }
     }
 
-    for (row, &inverse_sum) in inverse_sums.iter().enumerate() {
+    for row in 0..rows {
         let mixed = &mut scratch.mixed[row * width..][..head_dim];
-        elementwise::scale(isa, mixed, inverse_sum);
+        elementwise::scale(isa, mixed, scratch.inverse_sums[row]);
         // SAFETY: the row and the head's columns lie inside the output, and are this task's own.
         unsafe {
-            let to =
-                out.data.add((segment.first_row + token_of(row)) * out.stride + column_of(row));
+            let to = out.data.add((segment.first_row + token_of(row)) * out.stride + column_of(row));
             std::slice::from_raw_parts_mut(to, head_dim).copy_from_slice(mixed);
         }
     }

@@ -8,20 +8,20 @@ use super::dispatch::dispatched;
 /// Interleaved chains of a sum.
 const LANES: usize = 8;
 
-/// Below this the exponential is zero.
-const EXP_FLOOR: f32 = -87.3;
-/// Above this the exponential would overflow.
-const EXP_CEILING: f32 = 88.7;
-
-/// The exponential, within 1.5 units in the last place over the range of normal results; smaller results are zero,
-/// larger ones saturate. Written so that a loop over it vectorises.
+/// The exponential, within 1.5 units in the last place. Its argument is held between -87.3 and 88.3, where the result is
+/// a normal number: smaller results than 1e-38 become that, larger ones than 2e38 that. Written so that a loop over it
+/// vectorises.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "vectorises only inside the caller's loop")]
 pub fn exp(x: f32) -> f32 {
+    // Adding and subtracting this rounds to a whole number, which is then found in the lowest bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = if x < -87.3 { -87.3 } else { x };
+    let x = if x > 88.3 { 88.3 } else { x };
     // x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts keeps r exact to the last bit.
-    let clamped = x.clamp(EXP_FLOOR, EXP_CEILING);
-    let n = (clamped * std::f32::consts::LOG2_E).round_ties_even();
-    let r = n.mul_add(-0.693_359_4, clamped);
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = n.mul_add(-0.693_359_4, x);
     let r = n.mul_add(2.121_944_4e-4, r);
     let mut p = 1.987_569_1e-4_f32;
     p = p.mul_add(r, 1.398_2e-3);
@@ -30,12 +30,7 @@ pub fn exp(x: f32) -> f32 {
     p = p.mul_add(r, 1.666_666_5e-1);
     p = p.mul_add(r, 0.5);
     let value = p.mul_add(r * r, r) + 1.0;
-    // n = 128 occurs at the ceiling; two factors keep each of them a normal number.
-    let n = n as i32;
-    let half = n >> 1;
-    let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
-    let result = value * power(half) * power(n - half);
-    if x < EXP_FLOOR { 0.0 } else { result }
+    value * f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()))
 }
 
 #[inline(always)]

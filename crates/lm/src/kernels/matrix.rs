@@ -32,6 +32,15 @@ impl Matrix {
         matrix
     }
 
+    /// Changes the number of rows. Fewer rows keep their values, more leave all values unspecified; memory is taken only
+    /// when there are more rows than ever before.
+    pub fn set_rows(&mut self, rows: usize) {
+        if rows * self.stride > self.data.len() {
+            self.data = AlignedBuf::zeroed(rows * self.stride);
+        }
+        self.rows = rows;
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -57,13 +66,13 @@ impl Matrix {
         &mut self.data[row * self.stride..][..self.cols]
     }
 
-    /// Everything, padding included.
+    /// All rows, padding included.
     pub fn padded(&self) -> &[f32] {
-        &self.data
+        &self.data[..self.rows * self.stride]
     }
 
-    /// Everything, padding included.
+    /// All rows, padding included.
     pub fn padded_mut(&mut self) -> &mut [f32] {
-        &mut self.data
+        &mut self.data[..self.rows * self.stride]
     }
 }

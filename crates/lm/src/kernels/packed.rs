@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::aligned::AlignedBuf;
 use super::dispatch::{Isa, dispatched};
 use super::matrix::{Matrix, PANEL};
-use super::tile::{self, Element, Finish, Panels, TILE_ROWS};
+use super::tile::{self, Element, Finish, Panels, Rows, Side, TILE_ROWS};
 
 /// Depth of one block: a panel block of f32 (16 KiB) stays in the first-level cache while rows walk past it.
 const DEPTH_BLOCK: usize = 256;
@@ -374,34 +374,23 @@ impl Packed {
             block_depth: depth.len(),
             depth: depth.len(),
             step: PANEL,
-            panel: panel_len,
+            side: Side::Offset(panel_len),
         };
-        let mut row = rows.start;
-        while row < rows.end {
-            let count = TILE_ROWS.min(rows.end - row);
-            let mut from = [std::ptr::null(); TILE_ROWS];
-            let mut to = [std::ptr::null_mut(); TILE_ROWS];
-            for (offset, (from, to)) in from.iter_mut().zip(&mut to).take(count).enumerate() {
-                *from = input.row(row + offset)[start..].as_ptr();
-                // SAFETY: the caller vouches for this row and these panels of the target.
-                *to = unsafe {
-                    target.data.add(
-                        (row + offset - first_row) * target.stride
-                            + (panels.start - target.first_panel) * PANEL,
-                    )
-                };
-            }
-            if finish.resume {
-                for next in &to[..count] {
-                    tile::prefetch(next.wrapping_add(TILE_ROWS * target.stride));
-                }
-            }
-            // SAFETY: the rows have `depth` values from `start` on; the panels were sliced above; the target
-            // is the caller's promise.
-            unsafe {
-                tile::run(isa, &from[..count], stored, panels.len(), &to[..count], finish);
-            }
-            row += count;
+        assert!(rows.end <= input.rows() && depth.end <= input.cols());
+        let from = Rows {
+            first: input.padded()[rows.start * input.stride() + start..].as_ptr(),
+            stride: input.stride(),
+        };
+        // SAFETY: the input was checked above, the panels were sliced, and the target is the caller's promise.
+        unsafe {
+            let to = Rows {
+                first: target.data.add(
+                    (rows.start - first_row) * target.stride
+                        + (panels.start - target.first_panel) * PANEL,
+                ),
+                stride: target.stride,
+            };
+            tile::run(isa, from, rows.len(), stored, panels.len(), to, finish);
         }
     }
 }

@@ -118,19 +118,47 @@ impl Element for i8 {
     }
 }
 
-/// Stored panels as a tile sees them.
+/// Rows at a fixed distance.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<P> {
+    pub(crate) first: P,
+    pub(crate) stride: usize,
+}
+
+/// Stored panels: step `k` of panel `p` is found at
+/// `blocks[k / block_depth] + panel_offset(p) + k % block_depth * step`.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels<'a, E> {
-    /// Consecutive blocks of depth; each holds `block_depth` steps (the last may hold fewer).
+    /// Where the steps lie: blocks of consecutive depth, or, with [`Side::Block`], one block a panel.
     pub(crate) blocks: &'a [*const E],
-    /// Steps in one block.
+    /// Steps in one block; the last may hold fewer.
     pub(crate) block_depth: usize,
     /// Steps in all.
     pub(crate) depth: usize,
     /// Distance between steps.
     pub(crate) step: usize,
-    /// Distance between neighbouring panels.
-    pub(crate) panel: usize,
+    /// How neighbouring panels lie to each other.
+    pub(crate) side: Side,
+}
+
+/// Where the next panel is.
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    /// At this distance in the same block.
+    Offset(usize),
+    /// In the next block; every panel is one block deep.
+    Block,
+}
+
+impl<E> Panels<'_, E> {
+    /// The blocks of a panel, and where in them it starts.
+    #[inline]
+    fn panel(&self, panel: usize) -> (&[*const E], usize) {
+        match self.side {
+            Side::Offset(distance) => (self.blocks, panel * distance),
+            Side::Block => (&self.blocks[panel..=panel], 0),
+        }
+    }
 }
 
 /// What happens to the sums of a tile.
@@ -150,55 +178,57 @@ impl Finish {
         Self { resume: false, scale: std::ptr::null(), bias: std::ptr::null() };
 }
 
-/// Multiplies `rows.len()` rows (at most [`TILE_ROWS`]) by `panels` neighbouring panels and writes the
-/// results to `out`, sixteen columns a panel.
+/// Multiplies `count` rows by `panels` neighbouring panels and writes the results to `out`, sixteen columns a panel.
 ///
 /// # Safety
-/// For every row: `depth` values are readable at `rows[r]` and `16 * panels` writable at `out[r]`, and no
-/// output overlaps an input or another output. Every block has its steps of sixteen values readable at
-/// `step` distance for each of the panels. `scale` and `bias`, unless null, have `16 * panels` readable values.
+/// For every row: `depth` values are readable from its start and `16 * panels` writable in the output, and no output
+/// overlaps an input. Every block has its steps of sixteen values readable at `step` distance for each of the
+/// panels. `scale` and `bias`, unless null, have `16 * panels` readable values.
 pub(crate) unsafe fn run<E: Element>(
     isa: Isa,
-    rows: &[*const f32],
+    rows: Rows<*const f32>,
+    count: usize,
     stored: Panels<'_, E>,
     panels: usize,
-    out: &[*mut f32],
+    out: Rows<*mut f32>,
     finish: Finish,
 ) {
-    debug_assert_eq!(rows.len(), out.len());
     match isa.kind() {
         // SAFETY: the caller's promises are this function's promises.
-        Kind::Portable => unsafe { portable(rows, stored, panels, out, finish) },
+        Kind::Portable => unsafe { portable(rows, count, stored, panels, out, finish) },
         // SAFETY: as above, and the kind is proof of AVX2 and FMA.
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 => unsafe { avx2_by_rows(rows, stored, panels, out, finish) },
+        Kind::Avx2 => unsafe { avx2(rows, count, stored, panels, out, finish) },
     }
 }
 
 /// # Safety
 /// See [`run`].
 unsafe fn portable<E: Element>(
-    rows: &[*const f32],
+    rows: Rows<*const f32>,
+    count: usize,
     stored: Panels<'_, E>,
     panels: usize,
-    out: &[*mut f32],
+    out: Rows<*mut f32>,
     finish: Finish,
 ) {
-    for (&row, &out) in rows.iter().zip(out) {
+    for row in 0..count {
         for panel in 0..panels {
+            let (blocks, offset) = stored.panel(panel);
             let mut sums = [0.0_f32; PANEL];
             // SAFETY: all offsets stay inside the ranges the caller vouches for.
             unsafe {
-                let out = out.add(panel * PANEL);
+                let row_values = rows.first.add(row * rows.stride);
+                let out = out.first.add(row * out.stride + panel * PANEL);
                 if finish.resume {
                     for (column, sum) in sums.iter_mut().enumerate() {
                         *sum = *out.add(column);
                     }
                 }
                 for k in 0..stored.depth {
-                    let step = stored.blocks[k / stored.block_depth]
-                        .add(panel * stored.panel + k % stored.block_depth * stored.step);
-                    let value = *row.add(k);
+                    let step = blocks[k / stored.block_depth]
+                        .add(offset + k % stored.block_depth * stored.step);
+                    let value = *row_values.add(k);
                     for (column, sum) in sums.iter_mut().enumerate() {
                         *sum = value.mul_add((*step.add(E::slot(column))).widen(), *sum);
                     }
@@ -218,124 +248,140 @@ unsafe fn portable<E: Element>(
     }
 }
 
-/// Few rows take several panels at once, so that enough chains run side by side to hide the latency of an addition.
+/// Cuts the rows into tiles of nearly equal height. Up to three rows take several panels at once instead, so that enough
+/// chains run side by side to hide the latency of an addition.
 ///
 /// # Safety
 /// See [`run`]; the processor has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_by_rows<E: Element>(
-    rows: &[*const f32],
+unsafe fn avx2<E: Element>(
+    rows: Rows<*const f32>,
+    count: usize,
     stored: Panels<'_, E>,
     panels: usize,
-    out: &[*mut f32],
+    out: Rows<*mut f32>,
     finish: Finish,
 ) {
-    // SAFETY: the caller's promises are the tile's promises.
-    unsafe {
-        match rows.len() {
-            1 if panels >= 4 => avx2_panels::<E, 1, 4>(rows, stored, panels, out, finish),
-            1 => avx2_panels::<E, 1, 1>(rows, stored, panels, out, finish),
-            2 if panels >= 2 => avx2_panels::<E, 2, 2>(rows, stored, panels, out, finish),
-            2 => avx2_panels::<E, 2, 1>(rows, stored, panels, out, finish),
-            3 if panels >= 2 => avx2_panels::<E, 3, 2>(rows, stored, panels, out, finish),
-            3 => avx2_panels::<E, 3, 1>(rows, stored, panels, out, finish),
-            4 => avx2_panels::<E, 4, 1>(rows, stored, panels, out, finish),
-            5 => avx2_panels::<E, 5, 1>(rows, stored, panels, out, finish),
-            6 => avx2_panels::<E, 6, 1>(rows, stored, panels, out, finish),
-            _ => debug_assert!(rows.is_empty(), "a tile takes at most six rows"),
-        }
-    }
-}
-
-/// # Safety
-/// See [`run`]; the processor has AVX2 and FMA.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_panels<E: Element, const ROWS: usize, const SIDE: usize>(
-    rows: &[*const f32],
-    stored: Panels<'_, E>,
-    panels: usize,
-    out: &[*mut f32],
-    finish: Finish,
-) {
+    let tile = Tile { rows, out, stored, finish };
+    let wide = match count {
+        1 => 4,
+        2 | 3 => 2,
+        _ => 1,
+    };
+    let together = if matches!(stored.side, Side::Block) { 1 } else { wide };
     let mut panel = 0;
     // SAFETY: the caller's promises are the tile's promises.
     unsafe {
-        while panel + SIDE <= panels {
-            avx2_tile::<E, ROWS, SIDE>(rows, stored, panel, out, finish);
-            panel += SIDE;
+        while together > 1 && panel + together <= panels {
+            match count {
+                1 => tile.avx2::<1, 4>(0, panel),
+                2 => tile.avx2::<2, 2>(0, panel),
+                _ => tile.avx2::<3, 2>(0, panel),
+            }
+            panel += together;
         }
-        while panel < panels {
-            avx2_tile::<E, ROWS, 1>(rows, stored, panel, out, finish);
-            panel += 1;
+        let tiles = count.div_ceil(TILE_ROWS);
+        for panel in panel..panels {
+            let mut row = 0;
+            for index in 0..tiles {
+                let height = (count - row).div_ceil(tiles - index);
+                match height {
+                    1 => tile.avx2::<1, 1>(row, panel),
+                    2 => tile.avx2::<2, 1>(row, panel),
+                    3 => tile.avx2::<3, 1>(row, panel),
+                    4 => tile.avx2::<4, 1>(row, panel),
+                    5 => tile.avx2::<5, 1>(row, panel),
+                    _ => tile.avx2::<6, 1>(row, panel),
+                }
+                row += height;
+            }
         }
     }
 }
 
-/// # Safety
-/// See [`run`]; the processor has AVX2 and FMA.
+/// One call's operands.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_tile<E: Element, const ROWS: usize, const SIDE: usize>(
-    rows: &[*const f32],
-    stored: Panels<'_, E>,
-    panel: usize,
-    out: &[*mut f32],
+struct Tile<'a, E> {
+    rows: Rows<*const f32>,
+    out: Rows<*mut f32>,
+    stored: Panels<'a, E>,
     finish: Finish,
-) {
-    let mut sums = [[[_mm256_setzero_ps(); 2]; SIDE]; ROWS];
-    let mut at = [std::ptr::null::<f32>(); ROWS];
-    at.copy_from_slice(&rows[..ROWS]);
-    // SAFETY: all offsets stay inside the ranges the caller vouches for.
-    unsafe {
-        if finish.resume {
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let from = out.get_unchecked(row).add(panel * PANEL);
-                for (side, sums) in sums.iter_mut().enumerate() {
-                    sums[0] = _mm256_loadu_ps(from.add(side * PANEL));
-                    sums[1] = _mm256_loadu_ps(from.add(side * PANEL + 8));
-                }
-            }
-        }
-        let mut start = 0;
-        for &block in stored.blocks {
-            let steps = stored.block_depth.min(stored.depth - start);
-            let mut step = block.add(panel * stored.panel);
-            for k in start..start + steps {
-                let mut weights = [[_mm256_setzero_ps(); 2]; SIDE];
-                for (side, weights) in weights.iter_mut().enumerate() {
-                    let step = step.add(side * stored.panel);
-                    if ROWS > PREFETCH_ABOVE_ROWS {
-                        prefetch(step.cast::<u8>().wrapping_add(PREFETCH_BYTES));
-                    }
-                    *weights = E::load(step);
-                }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<E: Element> Tile<'_, E> {
+    /// `ROWS` rows from `row` on, `SIDE` panels from `panel` on.
+    ///
+    /// # Safety
+    /// See [`run`]; the rows and panels are part of the call; the processor has AVX2 and FMA.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2<const ROWS: usize, const SIDE: usize>(&self, row: usize, panel: usize) {
+        let Self { rows, out, stored, finish } = self;
+        let (blocks, offset) = stored.panel(panel);
+        let distance = match stored.side {
+            Side::Offset(distance) => distance,
+            Side::Block => 0,
+        };
+        let mut sums = [[[_mm256_setzero_ps(); 2]; SIDE]; ROWS];
+        // SAFETY: all offsets stay inside the ranges the caller vouches for.
+        unsafe {
+            let out_first = out.first.add(row * out.stride + panel * PANEL);
+            if finish.resume {
                 for (row, sums) in sums.iter_mut().enumerate() {
-                    let value = _mm256_broadcast_ss(&*at[row].add(k));
-                    for (sums, weights) in sums.iter_mut().zip(&weights) {
-                        sums[0] = _mm256_fmadd_ps(value, weights[0], sums[0]);
-                        sums[1] = _mm256_fmadd_ps(value, weights[1], sums[1]);
+                    let from = out_first.add(row * out.stride);
+                    for (side, sums) in sums.iter_mut().enumerate() {
+                        sums[0] = _mm256_loadu_ps(from.add(side * PANEL));
+                        sums[1] = _mm256_loadu_ps(from.add(side * PANEL + 8));
                     }
+                    // The tile below will resume as well.
+                    prefetch(from.wrapping_add(ROWS * out.stride));
                 }
-                step = step.add(stored.step);
             }
-            start += steps;
-        }
-        for (row, sums) in sums.iter_mut().enumerate() {
-            let to = out.get_unchecked(row).add(panel * PANEL);
-            for (side, sums) in sums.iter_mut().enumerate() {
-                for (half, sum) in sums.iter_mut().enumerate() {
-                    let column = side * PANEL + half * 8;
-                    if !finish.scale.is_null() {
-                        let scale = _mm256_loadu_ps(finish.scale.add(panel * PANEL + column));
-                        *sum = _mm256_mul_ps(*sum, scale);
+            let mut value = [rows.first; ROWS];
+            for (index, value) in value.iter_mut().enumerate() {
+                *value = rows.first.add((row + index) * rows.stride);
+            }
+            let mut start = 0;
+            for &block in blocks {
+                let steps = stored.block_depth.min(stored.depth - start);
+                let mut step = block.add(offset);
+                for k in start..start + steps {
+                    let mut weights = [[_mm256_setzero_ps(); 2]; SIDE];
+                    for (side, weights) in weights.iter_mut().enumerate() {
+                        let step = step.add(side * distance);
+                        if ROWS > PREFETCH_ABOVE_ROWS {
+                            prefetch(step.cast::<u8>().wrapping_add(PREFETCH_BYTES));
+                        }
+                        *weights = E::load(step);
                     }
-                    if !finish.bias.is_null() {
-                        let bias = _mm256_loadu_ps(finish.bias.add(panel * PANEL + column));
-                        *sum = _mm256_add_ps(*sum, bias);
+                    for (value, sums) in value.iter().zip(&mut sums) {
+                        let value = _mm256_broadcast_ss(&*value.add(k));
+                        for (sums, weights) in sums.iter_mut().zip(&weights) {
+                            sums[0] = _mm256_fmadd_ps(value, weights[0], sums[0]);
+                            sums[1] = _mm256_fmadd_ps(value, weights[1], sums[1]);
+                        }
                     }
-                    _mm256_storeu_ps(to.add(column), *sum);
+                    step = step.add(stored.step);
+                }
+                start += steps;
+            }
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let to = out_first.add(row * out.stride);
+                for (side, sums) in sums.iter_mut().enumerate() {
+                    for (half, sum) in sums.iter_mut().enumerate() {
+                        let column = side * PANEL + half * 8;
+                        if !finish.scale.is_null() {
+                            let scale = _mm256_loadu_ps(finish.scale.add(panel * PANEL + column));
+                            *sum = _mm256_mul_ps(*sum, scale);
+                        }
+                        if !finish.bias.is_null() {
+                            let bias = _mm256_loadu_ps(finish.bias.add(panel * PANEL + column));
+                            *sum = _mm256_add_ps(*sum, bias);
+                        }
+                        _mm256_storeu_ps(to.add(column), *sum);
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::Inner;
+use super::scratch::Scratch;
 use super::weights::Layer;
 use crate::cache::{KvFormat, PageSlices, SequenceCache};
 use crate::kernels::attention::{self, QuerySegment};
@@ -17,6 +18,8 @@ use crate::kernels::matrix::Matrix;
 
 /// Rows that go through the blocks together; bounds the memory of activations.
 const CHUNK_ROWS: usize = 480;
+/// The same for small models, whose activations then stay in the second-level cache.
+const SMALL_CHUNK_ROWS: usize = 96;
 /// Rows a thread should have before it is worth reading the weights by itself.
 const ROWS_PER_THREAD: usize = 64;
 /// Weights up to this size stay in the last-level cache, so every thread may read them.
@@ -41,7 +44,7 @@ impl Inner {
         if threads == 1 || segments.len() == 1 || !alone {
             return self.forward_group(segments, threads > 1);
         }
-        let target = rows.div_ceil(threads).clamp(1, CHUNK_ROWS);
+        let target = rows.div_ceil(threads).clamp(1, self.chunk_rows());
         let mut groups: Vec<&mut [Segment<'_>]> = Vec::new();
         let mut rest = segments;
         while !rest.is_empty() {
@@ -67,14 +70,30 @@ impl Inner {
         )
     }
 
+    fn chunk_rows(&self) -> usize {
+        if self.weights.bytes() <= SMALL_WEIGHTS { SMALL_CHUNK_ROWS } else { CHUNK_ROWS }
+    }
+
     fn forward_group(&self, segments: &mut [Segment<'_>], parallel: bool) -> Matrix {
+        let mut scratch = self.scratch.take(&self.config);
+        let hidden = self.forward_chunks(segments, parallel, &mut scratch);
+        self.scratch.give_back(scratch);
+        hidden
+    }
+
+    fn forward_chunks(
+        &self,
+        segments: &mut [Segment<'_>],
+        parallel: bool,
+        scratch: &mut Scratch,
+    ) -> Matrix {
         let wanted = segments.iter().map(|segment| segment.wanted.len()).sum();
         let mut hidden = Matrix::zeros(wanted, self.config.hidden_size);
         let mut hidden_row = 0;
         let mut segment = 0;
         let mut token = 0;
         while segment < segments.len() {
-            let mut room = CHUNK_ROWS;
+            let mut room = self.chunk_rows();
             let mut pieces = Vec::new();
             let first = segment;
             while segment < segments.len() && room > 0 {
@@ -99,7 +118,8 @@ impl Inner {
                     wanted: overlap(&segment.wanted, piece),
                 })
                 .collect();
-            hidden_row = self.forward_chunk(&mut chunk, parallel, &mut hidden, hidden_row);
+            hidden_row =
+                self.forward_chunk(&mut chunk, parallel, scratch, &mut hidden, hidden_row);
         }
         hidden
     }
@@ -109,6 +129,7 @@ impl Inner {
         &self,
         segments: &mut [Segment<'_>],
         parallel: bool,
+        scratch: &mut Scratch,
         hidden: &mut Matrix,
         hidden_row: usize,
     ) -> usize {
@@ -120,46 +141,31 @@ impl Inner {
             places.extend((0..segment.tokens.len()).map(|offset| (index, first + offset)));
             segment.cache.extend(segment.tokens);
         }
-        let mut x = Matrix::zeros(rows, config.hidden_size);
+        scratch.set_rows(rows);
         let tokens = segments.iter().flat_map(|segment| segment.tokens);
         for (row, &token) in tokens.enumerate() {
-            self.weights.embed(token, x.row_mut(row));
+            self.weights.embed(token, scratch.x.row_mut(row));
         }
-        let mut scratch = Scratch::new(self, rows);
         for (index, layer) in self.weights.layers.iter().enumerate() {
-            self.project(layer, index, &places, segments, &x, &mut scratch, parallel);
+            self.project(layer, index, &places, segments, scratch, parallel);
             let last = index + 1 == config.layers;
             let queries = if last {
                 let (kept, queries) = wanted_queries(segments);
                 if kept.is_empty() {
                     return hidden_row;
                 }
-                x = Matrix::from_rows(
-                    config.hidden_size,
-                    kept.iter().map(|&row| x.row(row)).collect::<Vec<_>>().into_iter(),
-                );
-                let q = Matrix::from_rows(
-                    scratch.qkv.cols(),
-                    kept.iter().map(|&row| scratch.qkv.row(row)).collect::<Vec<_>>().into_iter(),
-                );
-                scratch = Scratch::new(self, kept.len());
-                scratch.qkv = q;
+                scratch.keep_rows(&kept);
                 queries
             } else {
                 all_queries(segments)
             };
-            self.attend(index, segments, &queries, &mut scratch, parallel);
-            self.mix(layer, &mut x, &mut scratch, parallel);
+            self.attend(index, segments, &queries, scratch, parallel);
+            self.mix(layer, scratch, parallel);
         }
+        let x = &scratch.x;
         for row in 0..x.rows() {
             let out = hidden.row_mut(hidden_row + row);
-            elementwise::rms_norm(
-                self.isa,
-                x.row(row),
-                &self.weights.norm,
-                config.rms_norm_eps,
-                out,
-            );
+            elementwise::rms_norm(self.isa, x.row(row), &self.weights.norm, config.rms_norm_eps, out);
         }
         hidden_row + x.rows()
     }
@@ -171,18 +177,18 @@ impl Inner {
         index: usize,
         places: &[(usize, usize)],
         segments: &mut [Segment<'_>],
-        x: &Matrix,
         scratch: &mut Scratch,
         parallel: bool,
     ) {
         let config = &self.config;
         let (isa, eps) = (self.isa, config.rms_norm_eps);
-        rows_mut(&mut scratch.normed, parallel, |row, out| {
+        let Scratch { x, normed, qkv, .. } = scratch;
+        rows_mut(normed, parallel, |row, out| {
             elementwise::rms_norm(isa, x.row(row), &layer.input_norm, eps, out);
         });
-        layer.qkv.matmul(isa, &scratch.normed, &mut scratch.qkv, parallel);
+        layer.qkv.matmul(isa, normed, qkv, parallel);
         let query_scale = 1.0 / (config.head_dim as f32).sqrt();
-        rows_mut(&mut scratch.qkv, parallel, |row, qkv| {
+        rows_mut(qkv, parallel, |row, qkv| {
             let (cos, sin) = self.rope.at(places[row].1);
             let (q, rest) = qkv.split_at_mut(config.q_width());
             for head in q.chunks_exact_mut(config.head_dim) {
@@ -199,8 +205,7 @@ impl Inner {
             }
         });
         for (row, &(segment, position)) in places.iter().enumerate() {
-            let (keys, values) =
-                scratch.qkv.row(row)[config.q_width()..].split_at(config.kv_width());
+            let (keys, values) = qkv.row(row)[config.q_width()..].split_at(config.kv_width());
             segments[segment].cache.write(index, position, keys, values);
         }
     }
@@ -240,10 +245,10 @@ impl Inner {
     }
 
     /// Output projection and feed-forward, each added to the residual stream.
-    fn mix(&self, layer: &Layer, x: &mut Matrix, scratch: &mut Scratch, parallel: bool) {
+    fn mix(&self, layer: &Layer, scratch: &mut Scratch, parallel: bool) {
         let config = &self.config;
         let (isa, eps) = (self.isa, config.rms_norm_eps);
-        let Scratch { normed, attended, projected, gate_up, activated, .. } = scratch;
+        let Scratch { x, normed, attended, projected, gate_up, activated, .. } = scratch;
         layer.o.matmul(isa, attended, projected, parallel);
         rows_mut(x, parallel, |row, x| elementwise::add(isa, x, projected.row(row)));
         rows_mut(normed, parallel, |row, out| {
@@ -256,30 +261,6 @@ impl Inner {
         });
         layer.down.matmul(isa, activated, projected, parallel);
         rows_mut(x, parallel, |row, x| elementwise::add(isa, x, projected.row(row)));
-    }
-}
-
-/// Activations of one chunk, reused by every block.
-struct Scratch {
-    normed: Matrix,
-    qkv: Matrix,
-    attended: Matrix,
-    projected: Matrix,
-    gate_up: Matrix,
-    activated: Matrix,
-}
-
-impl Scratch {
-    fn new(model: &Inner, rows: usize) -> Self {
-        let config = &model.config;
-        Self {
-            normed: Matrix::zeros(rows, config.hidden_size),
-            qkv: Matrix::zeros(rows, config.q_width() + 2 * config.kv_width()),
-            attended: Matrix::zeros(rows, config.q_width()),
-            projected: Matrix::zeros(rows, config.hidden_size),
-            gate_up: Matrix::zeros(rows, 2 * config.intermediate_size),
-            activated: Matrix::zeros(rows, config.intermediate_size),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod forward;
 mod head;
 mod rope;
+mod scratch;
 mod weights;
 
 use std::borrow::Cow;
@@ -21,6 +22,7 @@ pub use crate::kernels::packed::WeightFormat;
 pub(crate) use forward::Segment;
 pub(crate) use head::{CHUNK, RowSummary, chunk_ids, chunk_stats, keep_leaders, per_chunk};
 use rope::Rope;
+use scratch::ScratchPool;
 use weights::{Values, Weights};
 
 /// A decoder model ready to generate and score. Cloning is cheap: clones share the weights.
@@ -36,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) isa: Isa,
     pub(crate) rope: Rope,
     pub(crate) weights: Weights,
+    scratch: ScratchPool,
     /// Differs between any two sets of weights of this process.
     pub(crate) identity: u64,
 }
@@ -91,6 +94,7 @@ impl Model {
                 isa: Isa::detect(),
                 rope: Rope::new(config),
                 weights: Weights::pack(config, values, format)?,
+                scratch: ScratchPool::default(),
                 identity: new_identity(),
             }),
         })
@@ -133,6 +137,7 @@ impl Model {
                 isa: old.isa,
                 rope: Rope::new(&old.config),
                 weights: Weights::pack(&old.config, &values, old.weights.format)?,
+                scratch: ScratchPool::default(),
                 identity: new_identity(),
             });
         }

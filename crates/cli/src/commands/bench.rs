@@ -1,0 +1,216 @@
+//! `lens bench`: how fast the engine is, next to what people use otherwise.
+
+mod decode;
+mod measurement;
+mod peer;
+mod score;
+mod table;
+mod train;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use lens_lm::train::bench::BenchShape;
+use serde_json::json;
+
+use crate::failure::Failure;
+use measurement::Measurement;
+use peer::{Peer, Python};
+
+/// What to measure.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Bench {
+    /// Train, decode and score on model shapes from a laboratory model to 0.6 billion parameters.
+    ///
+    /// Every measurement is a process of its own, ours and the peers' in turn, and the best of each counts: what matters
+    /// is their ratio in the same run. PyTorch takes part when the given Python can import `torch` and `transformers`,
+    /// llama.cpp when it can import `llama_cpp` or `xllamacpp`.
+    Engine(Engine),
+    /// One measurement of ours, as JSON; `engine` runs it in a process of its own.
+    #[command(hide = true)]
+    Measure(Measure),
+}
+
+impl Bench {
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        match self {
+            Self::Engine(engine) => engine.run(out),
+            Self::Measure(measure) => measure.run(out),
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Work {
+    /// Forward, backward and AdamW with full-vocabulary KL against a teacher.
+    Train,
+    /// Sixteen sequences with 512 tokens of cache, bf16 weights.
+    Decode,
+    /// Prompts of 1,000 tokens, 30 response positions, f32 weights.
+    Score,
+}
+
+impl Work {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Decode => "decode",
+            Self::Score => "score",
+        }
+    }
+
+    /// How many times the peer's speed is aimed at.
+    fn goal(self, shape: &BenchShape) -> Option<f64> {
+        match self {
+            Self::Train => Some(train::goal(shape)),
+            Self::Decode => decode::goal(shape),
+            Self::Score => Some(score::GOAL),
+        }
+    }
+
+    fn measure(self, shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
+        match self {
+            Self::Train => train::measure(shape, repeats),
+            Self::Decode => decode::measure(shape, repeats),
+            Self::Score => score::measure(shape, repeats),
+        }
+    }
+
+    fn peers(self, shape: &BenchShape, repeats: usize) -> Vec<Peer> {
+        match self {
+            Self::Train => train::peers(shape, repeats),
+            Self::Decode => decode::peers(shape, repeats),
+            Self::Score => score::peers(shape, repeats),
+        }
+    }
+}
+
+/// Options of `lens bench engine`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Engine {
+    /// The work to measure; all of it by default.
+    #[arg(long, value_delimiter = ',', value_name = "WORK")]
+    work: Vec<Work>,
+    /// The shapes to measure; all of them by default.
+    #[arg(long, value_delimiter = ',', value_name = "SHAPE", value_parser = shape_name)]
+    shape: Vec<String>,
+    /// How often ours and the peers take turns.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Measurements of each in one turn, after one to warm up.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: u16,
+    /// A Python that can import the peers; without it the one in the environment variable LENS_PYTHON.
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
+    /// Print JSON for scripts.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Engine {
+    fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let works = if self.work.is_empty() {
+            vec![Work::Train, Work::Decode, Work::Score]
+        } else {
+            self.work.clone()
+        };
+        let shapes: Vec<BenchShape> = BenchShape::all()
+            .into_iter()
+            .filter(|shape| self.shape.is_empty() || self.shape.iter().any(|name| name == shape.name))
+            .collect();
+        let program = self.python.clone().or_else(|| std::env::var_os("LENS_PYTHON").map(PathBuf::from));
+        let python = Python::find(program.as_deref());
+        let peak = lens_lm::bench::peak_gflops();
+        if !self.json {
+            table::heading(&python, peak, out)?;
+        }
+        let mut rows = Vec::new();
+        for work in works {
+            for shape in &shapes {
+                let row = self.row(work, shape, &python)?;
+                if self.json {
+                    rows.push(row.json(peak));
+                } else {
+                    row.print(peak, out)?;
+                    out.flush()?;
+                }
+            }
+        }
+        if self.json {
+            let object = json!({
+                "threads": rayon::current_num_threads(),
+                "peak_gflops": peak,
+                "peers": python.facts(),
+                "rows": rows,
+            });
+            writeln!(out, "{object:#}")?;
+        }
+        Ok(())
+    }
+
+    fn row(&self, work: Work, shape: &BenchShape, python: &Python) -> Result<table::Row, Failure> {
+        let repeats = usize::from(self.repeats);
+        let peers: Vec<Peer> = work
+            .peers(shape, repeats)
+            .into_iter()
+            .filter(|peer| python.can_run(peer))
+            .collect();
+        let mut ours: Option<Measurement> = None;
+        let mut theirs: Vec<Option<Measurement>> = vec![None; peers.len()];
+        for _ in 0..self.rounds {
+            Measurement::keep_best(&mut ours, measure_apart(work, shape, repeats)?);
+            for (peer, best) in peers.iter().zip(&mut theirs) {
+                Measurement::keep_best(best, python.run(peer)?);
+            }
+        }
+        let Some(ours) = ours else {
+            return Err(Failure::user("at least one round is needed"));
+        };
+        let peers = peers.into_iter().zip(theirs).filter_map(|(peer, best)| Some((peer.name, best?)));
+        Ok(table::Row {
+            work: work.name(),
+            shape: shape.name,
+            goal: work.goal(shape),
+            ours,
+            peers: peers.collect(),
+        })
+    }
+}
+
+fn shape_name(name: &str) -> Result<String, String> {
+    let names: Vec<&str> = BenchShape::all().iter().map(|shape| shape.name).collect();
+    if names.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("there is no such shape; choose from {}", names.join(", ")))
+}
+
+/// Runs one measurement in a process of its own, so that its peak memory is its own as well.
+fn measure_apart(work: Work, shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["bench", "measure", work.name(), shape.name, &repeats.to_string()])
+        .output()?;
+    Measurement::from_output("lens bench measure", &output)
+}
+
+/// Options of `lens bench measure`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Measure {
+    work: Work,
+    #[arg(value_parser = shape_name)]
+    shape: String,
+    repeats: u16,
+}
+
+impl Measure {
+    fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        for shape in BenchShape::all().iter().filter(|shape| shape.name == self.shape) {
+            let measured = self.work.measure(shape, usize::from(self.repeats))?;
+            writeln!(out, "{}", serde_json::to_string(&measured).map_err(anyhow::Error::from)?)?;
+        }
+        Ok(())
+    }
+}

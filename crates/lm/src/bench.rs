@@ -1,0 +1,184 @@
+//! Decoding and scoring as benchmarks, over the same shapes as the train step ([`crate::train::bench`]).
+
+use std::time::Instant;
+
+use lens_opd::random::{Purpose, Stream, StreamKey};
+use serde::Serialize;
+
+use crate::cache::SequenceCache;
+use crate::config::ModelConfig;
+use crate::error::LmError;
+use crate::kernels::peak;
+use crate::model::{Model, Segment, WeightFormat};
+use crate::sampling::{self, Sampling};
+use crate::score::{ScoreOptions, ScoreRequest, score};
+use crate::train::bench::{BenchShape, peak_rss_bytes, random_parameters};
+
+/// What a benchmark measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct InferenceResult {
+    /// The shape's name.
+    pub name: &'static str,
+    /// How the weights were kept.
+    pub weights: WeightFormat,
+    /// Tokens of one measurement: generated ones, or prompts and responses together.
+    pub tokens: usize,
+    /// Seconds of each measurement, after one to warm up.
+    pub seconds: Vec<f64>,
+    /// Tokens per second of the best measurement.
+    pub tokens_per_second: f64,
+    /// Useful floating-point operations per second of the best measurement.
+    pub gflops: f64,
+    /// Most memory the process ever held, where the system tells.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+impl InferenceResult {
+    fn new(
+        name: &'static str,
+        weights: WeightFormat,
+        tokens: usize,
+        flops: f64,
+        seconds: Vec<f64>,
+    ) -> Self {
+        let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        Self {
+            name,
+            weights,
+            tokens,
+            seconds,
+            tokens_per_second: tokens as f64 / best,
+            gflops: flops / best / 1e9,
+            peak_rss_bytes: peak_rss_bytes(),
+        }
+    }
+}
+
+/// Floating-point operations of the blocks' matrix products for one token that attends to `context` positions.
+fn block_flops(config: &ModelConfig, context: f64) -> f64 {
+    let weights = config.hidden_size * (2 * config.q_width() + 2 * config.kv_width())
+        + 3 * config.hidden_size * config.intermediate_size;
+    (config.layers as f64) * (2.0 * weights as f64 + 4.0 * context * config.q_width() as f64)
+}
+
+/// Those of the output head for one position.
+fn head_flops(config: &ModelConfig) -> f64 {
+    2.0 * (config.hidden_size * config.vocab_size) as f64
+}
+
+fn random_tokens(stream: &mut Stream, count: usize, vocab: usize) -> Vec<u32> {
+    (0..count).map(|_| stream.below(vocab as u64).unwrap_or(0) as u32).collect()
+}
+
+/// Decodes `batch` sequences, each with `cached` positions behind it (of random keys and values: their price does not
+/// depend on what they say), sampling at temperature 1. One measurement is `steps` tokens of every sequence.
+pub fn decode(
+    shape: &BenchShape,
+    weights: WeightFormat,
+    batch: usize,
+    cached: usize,
+    steps: usize,
+    repeats: usize,
+) -> Result<InferenceResult, LmError> {
+    let config = &shape.config;
+    let model = Model::new(config, &random_parameters(config), weights)?;
+    let inner = model.inner();
+    let mut stream = StreamKey::new(2, 0, 0, Purpose::Data, 0).open();
+    let noise: Vec<f32> = (0..4096 + config.kv_width()).map(|_| stream.normal() as f32).collect();
+    let mut caches: Vec<SequenceCache> = Vec::with_capacity(batch);
+    for _ in 0..batch {
+        let mut cache = SequenceCache::new(inner.cache_shape());
+        cache.extend(&random_tokens(&mut stream, cached, config.vocab_size));
+        for layer in 0..config.layers {
+            for position in 0..cached {
+                let at = stream.below(4096).unwrap_or(0) as usize;
+                let values = &noise[at..at + config.kv_width()];
+                cache.write(layer, position, values, values);
+            }
+        }
+        caches.push(cache);
+    }
+    let mut tokens = random_tokens(&mut stream, batch, config.vocab_size);
+    let mut seconds = Vec::new();
+    for _ in 0..=repeats {
+        let start = Instant::now();
+        for _ in 0..steps {
+            let mut segments: Vec<Segment<'_>> = caches
+                .iter_mut()
+                .zip(&tokens)
+                .map(|(cache, token)| Segment {
+                    cache,
+                    tokens: std::slice::from_ref(token),
+                    wanted: 0..1,
+                })
+                .collect();
+            let hidden = inner.forward(&mut segments);
+            let logits = inner.logits(&hidden, config.vocab_size);
+            for (row, token) in tokens.iter_mut().enumerate() {
+                let sampling = Sampling::default();
+                let choice = sampling::choose(inner.isa, logits.row(row), &sampling, &mut stream);
+                *token = choice.ok_or(LmError::NotFinite { index: row, position: cached })?.token;
+            }
+        }
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    seconds.remove(0);
+    let count = batch * steps;
+    let flops = count as f64 * (block_flops(config, cached as f64) + head_flops(config));
+    Ok(InferenceResult::new(shape.name, weights, count, flops, seconds))
+}
+
+/// Scores `rows` unrelated prompts of `prompt` tokens with responses of `response` tokens.
+pub fn score_rows(
+    shape: &BenchShape,
+    weights: WeightFormat,
+    rows: usize,
+    prompt: usize,
+    response: usize,
+    repeats: usize,
+) -> Result<InferenceResult, LmError> {
+    let config = &shape.config;
+    let model = Model::new(config, &random_parameters(config), weights)?;
+    let mut stream = StreamKey::new(3, 0, 0, Purpose::Data, 0).open();
+    let texts: Vec<Vec<u32>> =
+        (0..rows).map(|_| random_tokens(&mut stream, prompt + response, config.vocab_size)).collect();
+    let requests: Vec<ScoreRequest<'_>> = texts
+        .iter()
+        .map(|text| ScoreRequest {
+            prompt: &text[..prompt],
+            response: &text[prompt..],
+            asked: &[],
+        })
+        .collect();
+    let mut seconds = Vec::new();
+    for _ in 0..=repeats {
+        let start = Instant::now();
+        score(&model, &requests, &ScoreOptions::default())?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    seconds.remove(0);
+    let length = prompt + response;
+    let flops = rows as f64
+        * (length as f64 * block_flops(config, length as f64 / 2.0)
+            + response as f64 * head_flops(config));
+    Ok(InferenceResult::new(shape.name, weights, rows * length, flops, seconds))
+}
+
+/// Multiply-adds from registers on all threads at once, the best of a few tries: GFLOP/s no program can exceed.
+pub fn peak_gflops() -> f64 {
+    const ROUNDS: usize = 2_000_000;
+    let isa = crate::kernels::dispatch::Isa::detect();
+    let threads = rayon::current_num_threads();
+    let mut best = 0.0_f64;
+    for _ in 0..5 {
+        let rates = rayon::broadcast(|_| {
+            let start = Instant::now();
+            let sum = peak::multiply_add_rounds(isa, ROUNDS, std::hint::black_box(0.5));
+            std::hint::black_box(sum);
+            (ROUNDS * peak::FLOPS_PER_ROUND) as f64 / start.elapsed().as_secs_f64()
+        });
+        debug_assert_eq!(rates.len(), threads);
+        best = best.max(rates.iter().sum());
+    }
+    best / 1e9
+}
