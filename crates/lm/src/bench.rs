@@ -140,15 +140,12 @@ pub fn score_rows(
     let config = &shape.config;
     let model = Model::new(config, &random_parameters(config), weights)?;
     let mut stream = StreamKey::new(3, 0, 0, Purpose::Data, 0).open();
-    let texts: Vec<Vec<u32>> =
-        (0..rows).map(|_| random_tokens(&mut stream, prompt + response, config.vocab_size)).collect();
+    let texts: Vec<Vec<u32>> = (0..rows)
+        .map(|_| random_tokens(&mut stream, prompt + response, config.vocab_size))
+        .collect();
     let requests: Vec<ScoreRequest<'_>> = texts
         .iter()
-        .map(|text| ScoreRequest {
-            prompt: &text[..prompt],
-            response: &text[prompt..],
-            asked: &[],
-        })
+        .map(|text| ScoreRequest { prompt: &text[..prompt], response: &text[prompt..], asked: &[] })
         .collect();
     let mut seconds = Vec::new();
     for _ in 0..=repeats {

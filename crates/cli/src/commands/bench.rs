@@ -119,9 +119,12 @@ impl Engine {
         };
         let shapes: Vec<BenchShape> = BenchShape::all()
             .into_iter()
-            .filter(|shape| self.shape.is_empty() || self.shape.iter().any(|name| name == shape.name))
+            .filter(|shape| {
+                self.shape.is_empty() || self.shape.iter().any(|name| name == shape.name)
+            })
             .collect();
-        let program = self.python.clone().or_else(|| std::env::var_os("LENS_PYTHON").map(PathBuf::from));
+        let program =
+            self.python.clone().or_else(|| std::env::var_os("LENS_PYTHON").map(PathBuf::from));
         let python = Python::find(program.as_deref());
         let peak = lens_lm::bench::peak_gflops();
         if !self.json {
@@ -153,11 +156,8 @@ impl Engine {
 
     fn row(&self, work: Work, shape: &BenchShape, python: &Python) -> Result<table::Row, Failure> {
         let repeats = usize::from(self.repeats);
-        let peers: Vec<Peer> = work
-            .peers(shape, repeats)
-            .into_iter()
-            .filter(|peer| python.can_run(peer))
-            .collect();
+        let peers: Vec<Peer> =
+            work.peers(shape, repeats).into_iter().filter(|peer| python.can_run(peer)).collect();
         let mut ours: Option<Measurement> = None;
         let mut theirs: Vec<Option<Measurement>> = vec![None; peers.len()];
         for _ in 0..self.rounds {
@@ -169,7 +169,8 @@ impl Engine {
         let Some(ours) = ours else {
             return Err(Failure::user("at least one round is needed"));
         };
-        let peers = peers.into_iter().zip(theirs).filter_map(|(peer, best)| Some((peer.name, best?)));
+        let peers =
+            peers.into_iter().zip(theirs).filter_map(|(peer, best)| Some((peer.name, best?)));
         Ok(table::Row {
             work: work.name(),
             shape: shape.name,
@@ -209,7 +210,7 @@ impl Measure {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         for shape in BenchShape::all().iter().filter(|shape| shape.name == self.shape) {
             let measured = self.work.measure(shape, usize::from(self.repeats))?;
-            writeln!(out, "{}", serde_json::to_string(&measured).map_err(anyhow::Error::from)?)?;
+            writeln!(out, "{}", json!(measured))?;
         }
         Ok(())
     }

@@ -252,7 +252,8 @@ unsafe fn query_block<E: Element>(
         elementwise::scale(isa, mixed, scratch.inverse_sums[row]);
         // SAFETY: the row and the head's columns lie inside the output, and are this task's own.
         unsafe {
-            let to = out.data.add((segment.first_row + token_of(row)) * out.stride + column_of(row));
+            let to =
+                out.data.add((segment.first_row + token_of(row)) * out.stride + column_of(row));
             std::slice::from_raw_parts_mut(to, head_dim).copy_from_slice(mixed);
         }
     }

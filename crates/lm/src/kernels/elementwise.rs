@@ -12,7 +12,6 @@ const LANES: usize = 8;
 /// a normal number: smaller results than 1e-38 become that, larger ones than 2e38 that. Written so that a loop over it
 /// vectorises.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "vectorises only inside the caller's loop")]
 pub fn exp(x: f32) -> f32 {
     // Adding and subtracting this rounds to a whole number, which is then found in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
@@ -34,14 +33,12 @@ pub fn exp(x: f32) -> f32 {
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "part of vectorised loops")]
 fn join(lanes: [f32; LANES]) -> f32 {
     let [a, b, c, d, e, f, g, h] = lanes;
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "part of vectorised loops")]
 fn sum_of_squares(values: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     let whole = values.chunks_exact(LANES);
@@ -58,7 +55,6 @@ fn sum_of_squares(values: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "part of vectorised loops")]
 fn maximum(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let whole = values.chunks_exact(LANES);

@@ -17,3 +17,4 @@ pub(crate) mod tile;
 pub(crate) mod train_gemm;
 pub(crate) mod train_math;
 pub(crate) mod train_matrix;
+pub(crate) mod train_tile;

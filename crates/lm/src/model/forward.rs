@@ -118,8 +118,7 @@ impl Inner {
                     wanted: overlap(&segment.wanted, piece),
                 })
                 .collect();
-            hidden_row =
-                self.forward_chunk(&mut chunk, parallel, scratch, &mut hidden, hidden_row);
+            hidden_row = self.forward_chunk(&mut chunk, parallel, scratch, &mut hidden, hidden_row);
         }
         hidden
     }
@@ -165,7 +164,13 @@ impl Inner {
         let x = &scratch.x;
         for row in 0..x.rows() {
             let out = hidden.row_mut(hidden_row + row);
-            elementwise::rms_norm(self.isa, x.row(row), &self.weights.norm, config.rms_norm_eps, out);
+            elementwise::rms_norm(
+                self.isa,
+                x.row(row),
+                &self.weights.norm,
+                config.rms_norm_eps,
+                out,
+            );
         }
         hidden_row + x.rows()
     }

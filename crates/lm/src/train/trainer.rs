@@ -4,19 +4,14 @@ use rayon::prelude::*;
 
 use super::TrainError;
 use super::attention::RopeTable;
-use super::backward::{BackwardBuffers, LayerGrads, NormBackward, layer_backward};
 use super::batch::{MicroBatch, micro_batches, pack};
-use super::buffer::Buffer;
-use super::forward::{
-    LayerActivations, Model, PackBuffers, Queries, layer_forward, norm_rows, row,
-};
-use super::head::{self, HeadBuffers, HeadInput};
+use super::forward::Model;
 use super::layout::Layout;
 use super::optimizer::{AdamWConfig, Moments, norm};
+use super::pass::{Keep, Pass, PassOptions};
 use super::report::{LossReport, RowReport, StepReport};
 use super::row::{Heads, PromptedRow, RowLimits, TrainRow, check_row, check_tokens};
 use crate::config::ModelConfig;
-use crate::kernels::train_math as math;
 use crate::tensor::{Parameters, Tensor};
 
 /// How a trainer works, apart from the model.
@@ -26,8 +21,10 @@ pub struct TrainerOptions {
     pub recompute: bool,
     /// Tokens that take part in the softmax; logits of ids from here on are cut. `None`: the whole vocabulary.
     pub real_vocab: Option<usize>,
-    /// Tokens that go through the model at a time (one row at least). Bounds the memory for activations.
+    /// Most tokens that go through the model at a time (one row at least).
     pub micro_batch_tokens: usize,
+    /// Bytes of kept activations; fewer tokens go through the model at a time when they would need more.
+    pub activation_bytes: usize,
     /// Bytes of positions x vocabulary values the output head may hold at a time (16 positions at least).
     pub logit_bytes: usize,
 }
@@ -38,6 +35,7 @@ impl Default for TrainerOptions {
             recompute: false,
             real_vocab: None,
             micro_batch_tokens: 4096,
+            activation_bytes: 1 << 30,
             logit_bytes: 256 << 20,
         }
     }
@@ -66,24 +64,7 @@ pub struct Trainer {
     /// Whether a loss that is not finite went into the gradient.
     spoiled: bool,
     rope: RopeTable,
-    arena: Arena,
-}
-
-/// Buffers reused from step to step.
-#[derive(Debug, Default)]
-struct Arena {
-    /// Input of each layer.
-    inputs: Vec<Buffer>,
-    /// Output of the last layer at the loss positions.
-    output: Buffer,
-    layers: Vec<LayerActivations>,
-    hidden: Buffer,
-    d_hidden: Buffer,
-    d_next: Buffer,
-    d_input: Buffer,
-    packs: PackBuffers,
-    backward: BackwardBuffers,
-    head: HeadBuffers,
+    pass: Pass,
 }
 
 impl Trainer {
@@ -125,7 +106,7 @@ impl Trainer {
             moments: Moments::default(),
             spoiled: false,
             rope: RopeTable::default(),
-            arena: Arena::default(),
+            pass: Pass::default(),
         })
     }
 
@@ -196,6 +177,20 @@ impl Trainer {
         self.options.real_vocab.unwrap_or(self.config.vocab_size)
     }
 
+    /// Tokens that go through the model at a time.
+    fn micro_batch_tokens(&self) -> usize {
+        let c = &self.config;
+        let kept_once =
+            2 * c.q_width() + 2 * c.kv_width() + c.hidden_size + 2 * c.intermediate_size;
+        let per_token = if self.options.recompute {
+            c.layers * c.hidden_size + kept_once
+        } else {
+            c.layers * (c.hidden_size + kept_once)
+        };
+        let affordable = self.options.activation_bytes / (per_token * size_of::<f32>());
+        self.options.micro_batch_tokens.min(affordable)
+    }
+
     fn limits(&self) -> RowLimits {
         RowLimits {
             vocab_size: self.config.vocab_size,
@@ -229,13 +224,23 @@ impl Trainer {
             .collect();
         let lengths: Vec<usize> = rows.iter().map(|row| row.tokens.len()).collect();
         let mut tokens = 0;
-        for group in micro_batches(&lengths, self.options.micro_batch_tokens) {
+        for group in micro_batches(&lengths, self.micro_batch_tokens()) {
             let batch = pack(rows, group);
             tokens += batch.tokens.len();
             if batch.losses.is_empty() {
                 continue;
             }
-            let losses = self.forward_backward(&batch, rows, heads);
+            self.grow_rope(&batch);
+            let options = self.pass_options();
+            let model = Model {
+                config: &self.config,
+                layout: &self.layout,
+                weights: &self.weights,
+                rope: &self.rope,
+            };
+            self.pass.forward(model, &batch, Keep::ForBackward(options));
+            let losses =
+                self.pass.backward(model, &batch, rows, heads, options, &mut self.gradient);
             for (position, loss) in batch.losses.iter().zip(losses) {
                 let report = &mut reports[position.row];
                 report.weighted_loss += f64::from(position.weight) * loss;
@@ -257,7 +262,7 @@ impl Trainer {
         }
         let lengths: Vec<usize> = rows.iter().map(|row| row.tokens.len()).collect();
         let mut states = vec![Vec::new(); rows.len()];
-        for group in micro_batches(&lengths, self.options.micro_batch_tokens) {
+        for group in micro_batches(&lengths, self.micro_batch_tokens()) {
             let mut batch = MicroBatch::default();
             for row in group {
                 batch.push(row, rows[row].tokens, rows[row].response_start, |_| 1.0);
@@ -265,12 +270,15 @@ impl Trainer {
             if batch.losses.is_empty() {
                 continue;
             }
-            self.forward(&batch, false);
-            let hidden = self
-                .arena
-                .hidden
-                .get(batch.losses.len() * self.config.hidden_size)
-                .chunks_exact(self.config.hidden_size);
+            self.grow_rope(&batch);
+            let model = Model {
+                config: &self.config,
+                layout: &self.layout,
+                weights: &self.weights,
+                rope: &self.rope,
+            };
+            let hidden = self.pass.forward(model, &batch, Keep::Nothing);
+            let hidden = hidden.chunks_exact(self.config.hidden_size);
             for (position, hidden) in batch.losses.iter().zip(hidden) {
                 states[position.row].extend_from_slice(hidden);
             }
@@ -278,156 +286,17 @@ impl Trainer {
         Ok(states)
     }
 
-    /// Embeds, runs every layer and the final norm at the loss positions.
-    fn forward(&mut self, batch: &MicroBatch, keep: bool) {
-        let (hidden, layers) = (self.config.hidden_size, self.config.layers);
-        let longest = batch.spans.iter().map(|span| span.keys.len()).max().unwrap_or(0);
-        self.rope.grow(&self.config, longest);
-        let model = Model {
-            config: &self.config,
-            layout: &self.layout,
-            weights: &self.weights,
-            rope: &self.rope,
-        };
-        let arena = &mut self.arena;
-        let kept = if keep && !self.options.recompute { layers } else { 1 };
-        arena.layers.resize_with(kept.max(arena.layers.len()), LayerActivations::default);
-        arena
-            .inputs
-            .resize_with(if keep { layers } else { 2 }.max(arena.inputs.len()), Buffer::default);
-        let tokens = batch.tokens.len() * hidden;
-        let count = batch.losses.len() * hidden;
-        let embedding = &self.weights[self.layout.embed.clone()];
-        let first = arena.inputs[0].fit(tokens);
-        for (out, &token) in first.chunks_exact_mut(hidden).zip(&batch.tokens) {
-            out.copy_from_slice(row(embedding, token as usize, hidden));
+    fn pass_options(&self) -> PassOptions {
+        PassOptions {
+            recompute: self.options.recompute,
+            real_vocab: self.real_vocab(),
+            logit_values: self.options.logit_bytes / size_of::<f32>(),
         }
-        let full_spans = batch.full_spans();
-        for layer in 0..layers {
-            let acts = &mut arena.layers[if kept == 1 { 0 } else { layer }];
-            let at = if keep { layer } else { layer % 2 };
-            let mut x = std::mem::take(&mut arena.inputs[at]);
-            if layer + 1 < layers {
-                let queries = Queries::all(batch, &full_spans);
-                let next = if keep { layer + 1 } else { (layer + 1) % 2 };
-                let next = arena.inputs[next].fit(tokens);
-                layer_forward(
-                    model,
-                    layer,
-                    queries,
-                    x.fit(tokens),
-                    acts,
-                    &mut arena.packs,
-                    Some(next),
-                );
-            } else {
-                let next = arena.output.fit(count);
-                let queries = Queries::losses(batch);
-                layer_forward(
-                    model,
-                    layer,
-                    queries,
-                    x.fit(tokens),
-                    acts,
-                    &mut arena.packs,
-                    Some(next),
-                );
-            }
-            arena.inputs[at] = x;
-        }
-        let final_norm = &self.weights[self.layout.final_norm.clone()];
-        let output = arena.output.get(count).chunks_exact(hidden);
-        norm_rows(arena.hidden.fit(count), output, final_norm, self.config.rms_norm_eps);
     }
 
-    /// Runs one micro-batch and adds its gradient; returns the token losses.
-    fn forward_backward(
-        &mut self,
-        batch: &MicroBatch,
-        rows: &[TrainRow],
-        heads: &Heads<'_>,
-    ) -> Vec<f64> {
-        self.forward(batch, true);
-        let (hidden, layers) = (self.config.hidden_size, self.config.layers);
-        let (tokens, count) = (batch.tokens.len() * hidden, batch.losses.len() * hidden);
-        let real = self.real_vocab() * hidden;
-        let model = Model {
-            config: &self.config,
-            layout: &self.layout,
-            weights: &self.weights,
-            rope: &self.rope,
-        };
-        let arena = &mut self.arena;
-        let head_range = self.layout.head.clone();
-        let input = HeadInput {
-            weight: &self.weights[head_range.clone()][..real],
-            width: hidden,
-            budget: self.options.logit_bytes / size_of::<f32>(),
-            rows,
-            heads,
-            positions: &batch.losses,
-            hidden: arena.hidden.get(count),
-        };
-        let d_hidden = arena.d_hidden.fit(count);
-        let d_head = &mut self.gradient[head_range][..real];
-        let losses = head::losses(&input, d_hidden, d_head, &mut arena.head);
-
-        let d_next = arena.d_next.fit(count);
-        d_next.fill(0.0);
-        let final_norm = self.layout.final_norm.clone();
-        let norm = NormBackward {
-            weight: &self.weights[final_norm.clone()],
-            eps: self.config.rms_norm_eps,
-        };
-        norm.rows(
-            d_next,
-            &mut self.gradient[final_norm],
-            arena.hidden.fit(count),
-            d_hidden,
-            arena.output.get(count).chunks_exact(hidden),
-        );
-
-        let full_spans = batch.full_spans();
-        for layer in (0..layers).rev() {
-            let queries = if layer + 1 < layers {
-                Queries::all(batch, &full_spans)
-            } else {
-                Queries::losses(batch)
-            };
-            let x = arena.inputs[layer].get(tokens);
-            let acts = if self.options.recompute {
-                let acts = &mut arena.layers[0];
-                // The last layer's activations are still there from the forward pass.
-                if layer + 1 < layers {
-                    layer_forward(model, layer, queries, x, acts, &mut arena.packs, None);
-                }
-                acts
-            } else {
-                &mut arena.layers[layer]
-            };
-            let grads =
-                LayerGrads::cut(&self.layout.layers[layer], &self.config, &mut self.gradient);
-            let d_next = arena.d_next.get(queries.count() * hidden);
-            let dx = arena.d_input.fit(tokens);
-            layer_backward(
-                model,
-                layer,
-                queries,
-                x,
-                acts,
-                d_next,
-                dx,
-                grads,
-                &mut arena.backward,
-                &mut arena.packs,
-            );
-            std::mem::swap(&mut arena.d_next, &mut arena.d_input);
-        }
-        let d_embedding = &mut self.gradient[self.layout.embed.clone()];
-        for (d, &token) in arena.d_next.get(tokens).chunks_exact(hidden).zip(&batch.tokens) {
-            math::add(&mut d_embedding[token as usize * hidden..(token as usize + 1) * hidden], d);
-        }
-        losses
+    fn grow_rope(&mut self, batch: &MicroBatch) {
+        let longest = batch.spans.iter().map(|span| span.keys.len()).max().unwrap_or(0);
+        self.rope.grow(&self.config, longest);
     }
 
     /// Applies the accumulated gradient and clears it. When the loss or the gradient is not finite, weights and optimiser

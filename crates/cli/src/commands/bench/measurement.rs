@@ -31,11 +31,16 @@ impl Measurement {
         if !output.status.success() {
             let complaint = String::from_utf8_lossy(&output.stderr);
             let last = complaint.trim().lines().last().unwrap_or("it said nothing").to_owned();
-            return Err(Failure::Runtime(anyhow::anyhow!("{what} failed ({}): {last}", output.status)));
+            return Err(Failure::Runtime(anyhow::anyhow!(
+                "{what} failed ({}): {last}",
+                output.status
+            )));
         }
         let line = text.trim().lines().last().unwrap_or_default();
         serde_json::from_str(line).map_err(|error| {
-            Failure::Runtime(anyhow::anyhow!("{what} printed {line:?}, which is no measurement: {error}"))
+            Failure::Runtime(anyhow::anyhow!(
+                "{what} printed {line:?}, which is no measurement: {error}"
+            ))
         })
     }
 }
@@ -73,12 +78,15 @@ mod tests {
             let output = std::process::Command::new("sh").args(["-c", script]).output();
             Measurement::from_output("the peer", &output.expect("sh runs"))
         };
-        let line = r#"echo warming up; echo '{"name": "x", "tokens_per_second": 12.5, "seconds": [1]}'"#;
+        let line =
+            r#"echo warming up; echo '{"name": "x", "tokens_per_second": 12.5, "seconds": [1]}'"#;
         assert_eq!(run(line).expect("a measurement"), measured(12.5));
         let Err(Failure::Runtime(error)) = run("echo broken >&2; exit 3") else {
             panic!("a failed peer is a failure");
         };
-        assert!(error.to_string().contains("the peer failed") && error.to_string().ends_with("broken"));
+        assert!(
+            error.to_string().contains("the peer failed") && error.to_string().ends_with("broken")
+        );
         assert!(run("echo nonsense").is_err());
     }
 }

@@ -57,7 +57,8 @@ impl Python {
         let Some(program) = &self.program else {
             return Err(Failure::user("no Python is given; use --python"));
         };
-        let output = Command::new(program).args(["-c", peer.script]).args(&peer.arguments).output()?;
+        let output =
+            Command::new(program).args(["-c", peer.script]).args(&peer.arguments).output()?;
         Measurement::from_output(peer.name, &output)
     }
 
@@ -73,7 +74,8 @@ impl Python {
             let found = self.versions.iter().find(|(known, _)| *known == module);
             found.map(|(module, version)| format!("{module} {version}"))
         };
-        let absent = |what: &str| format!("{} cannot import {what}: no such peer", program.display());
+        let absent =
+            |what: &str| format!("{} cannot import {what}: no such peer", program.display());
         vec![
             match (version("torch"), version("transformers")) {
                 (Some(torch), Some(transformers)) => format!("{torch}, {transformers}"),
@@ -89,6 +91,9 @@ impl Python {
     }
 
     pub(super) fn facts(&self) -> Value {
-        self.versions.iter().map(|(module, version)| ((*module).to_owned(), json!(version))).collect()
+        self.versions
+            .iter()
+            .map(|(module, version)| ((*module).to_owned(), json!(version)))
+            .collect()
     }
 }

@@ -30,9 +30,16 @@ pub(super) fn measure(shape: &BenchShape, repeats: usize) -> Result<Measurement,
 }
 
 pub(super) fn peers(shape: &BenchShape, repeats: usize) -> Vec<Peer> {
-    let arguments = ["--shape", shape.name, "--rows", &rows(shape).to_string(), "--repeats", &repeats.to_string()]
-        .map(str::to_owned)
-        .to_vec();
+    let arguments = [
+        "--shape",
+        shape.name,
+        "--rows",
+        &rows(shape).to_string(),
+        "--repeats",
+        &repeats.to_string(),
+    ]
+    .map(str::to_owned)
+    .to_vec();
     vec![Peer {
         name: "PyTorch f32",
         needs: &[&["torch"], &["transformers"]],

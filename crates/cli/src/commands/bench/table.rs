@@ -24,7 +24,10 @@ pub(super) struct Row {
 
 pub(super) fn heading(python: &Python, peak: f64, out: &mut dyn Write) -> Result<(), Failure> {
     let threads = rayon::current_num_threads();
-    writeln!(out, "{DIM}{threads} threads, peak {peak:.0} GFLOP/s (multiply-adds from registers){DIM:#}")?;
+    writeln!(
+        out,
+        "{DIM}{threads} threads, peak {peak:.0} GFLOP/s (multiply-adds from registers){DIM:#}"
+    )?;
     for sentence in python.sentences() {
         writeln!(out, "{DIM}{sentence}{DIM:#}")?;
     }
@@ -38,7 +41,10 @@ pub(super) fn heading(python: &Python, peak: f64, out: &mut dyn Write) -> Result
 
 impl Row {
     pub(super) fn print(&self, peak: f64, out: &mut dyn Write) -> Result<(), Failure> {
-        let share = self.ours.gflops.map_or(String::new(), |gflops| format!("{:.0}%", 100.0 * gflops / peak));
+        let share = self
+            .ours
+            .gflops
+            .map_or(String::new(), |gflops| format!("{:.0}%", 100.0 * gflops / peak));
         self.line("lens", &self.ours, &share, "", out)?;
         for (name, peer) in &self.peers {
             let ratio = self.ours.tokens_per_second / peer.tokens_per_second;
@@ -59,7 +65,9 @@ impl Row {
         ratio: &str,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
-        let memory = measured.peak_rss_bytes.map_or(String::new(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9));
+        let memory = measured
+            .peak_rss_bytes
+            .map_or(String::new(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9));
         let line = format!(
             "{:<8} {:<13} {engine:<18} {:>11.1} {share:>8} {memory:>9} {ratio}",
             self.work, self.shape, measured.tokens_per_second

@@ -27,6 +27,8 @@ pub(super) fn peers(shape: &BenchShape, repeats: usize) -> Vec<Peer> {
         name: "PyTorch f32",
         needs: &[&["torch"]],
         script: include_str!("../../../../../benches/peers/train_step.py"),
-        arguments: ["--shape", shape.name, "--steps", &repeats.to_string()].map(str::to_owned).to_vec(),
+        arguments: ["--shape", shape.name, "--steps", &repeats.to_string()]
+            .map(str::to_owned)
+            .to_vec(),
     }]
 }
