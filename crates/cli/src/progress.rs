@@ -28,6 +28,20 @@ pub(crate) fn bar(length: u64, what: &str) -> ProgressBar {
     bar
 }
 
+/// Moves a bar of supervised learning on; where it is hidden, every twentieth of the way is a line.
+pub(crate) fn note_step(bar: &ProgressBar, what: &str, step: u64, steps: u64, loss: f64) {
+    bar.set_position(step);
+    bar.set_message(format!("loss {loss:.4}"));
+    if bar.is_hidden() && (step.is_multiple_of((steps / 20).max(1)) || step == steps) {
+        say(&format!("{what}: step {step} of {steps}, loss {loss:.4}"));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "progress goes to standard error where there is no bar")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}
+
 /// A hint that was validated, for showing people what the method does.
 #[derive(Debug, Clone)]
 pub(crate) struct HintExample {
@@ -77,10 +91,9 @@ impl TrainingBars {
         self.bar.finish_and_clear();
     }
 
-    #[expect(clippy::print_stderr, reason = "progress goes to standard error, past the bar")]
     fn say(&self, line: &str) {
         if self.lines {
-            eprintln!("{line}");
+            say(line);
         } else {
             self.bar.println(line);
         }
@@ -158,6 +171,46 @@ impl Progress for TrainingBars {
                 "warning: checkpoint {} is damaged ({}); using the one before it",
                 checkpoint.path.display(),
                 checkpoint.message
+            ));
+        }
+    }
+}
+
+/// Progress of one run among several, as lines: their bars would overwrite each other.
+pub(crate) struct RunLines {
+    name: String,
+    seed: u64,
+}
+
+impl RunLines {
+    pub(crate) fn new(name: &str, seed: u64) -> Self {
+        Self { name: name.to_owned(), seed }
+    }
+
+    /// Says that this run is the `done`th of `total` to be complete.
+    pub(crate) fn finished(&self, done: usize, total: usize) {
+        self.say(&format!("complete ({done} of {total} runs)"));
+    }
+
+    fn say(&self, line: &str) {
+        say(&format!("{} seed {}: {line}", self.name, self.seed));
+    }
+}
+
+impl Progress for RunLines {
+    fn evaluated(&mut self, step: u64, evaluation: &Evaluation) {
+        let (split, all) = (&evaluation.split, &evaluation.all);
+        self.say(&format!(
+            "after {step} steps: {split} success {:.1} % on {} tasks",
+            all.success_rate, all.tasks
+        ));
+    }
+
+    fn damaged(&mut self, damaged: &[Damaged]) {
+        for checkpoint in damaged {
+            let (path, why) = (checkpoint.path.display(), &checkpoint.message);
+            self.say(&format!(
+                "warning: checkpoint {path} is damaged ({why}); using the one before it"
             ));
         }
     }

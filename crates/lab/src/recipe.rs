@@ -83,11 +83,11 @@ const STUDENT: &[Lesson] = &[Lesson::Act, Lesson::Obey];
 pub fn plans() -> Vec<ModelPlan> {
     let plan = |name, config, lessons, steps, lr| ModelPlan { name, config, lessons, steps, lr };
     vec![
-        plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, 1500, 2e-3),
-        plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, 400, 2e-3),
-        plan("student-large", shape(Family::Qwen3, 160, 5, 448), STUDENT, 400, 2e-3),
-        plan("teacher-qwen2.5", shape(Family::Qwen2, 160, 5, 448), TEACHER, 1500, 2e-3),
-        plan("student-qwen2.5", shape(Family::Qwen2, 96, 3, 256), STUDENT, 400, 2e-3),
+        plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, 3000, 2e-3),
+        plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, 1500, 2e-3),
+        plan("student-large", shape(Family::Qwen3, 160, 5, 448), STUDENT, 1500, 2e-3),
+        plan("teacher-qwen2.5", shape(Family::Qwen2, 160, 5, 448), TEACHER, 3000, 2e-3),
+        plan("student-qwen2.5", shape(Family::Qwen2, 96, 3, 256), STUDENT, 1500, 2e-3),
     ]
 }
 
@@ -159,9 +159,10 @@ pub fn build(
     let examples = examples(&learner, texts, plan.lessons)?;
     let options = SftOptions {
         steps: plan.steps,
-        batch_size: 64,
+        batch_size: 32,
         lr: plan.lr,
         warmup: plan.steps / 20,
+        prompt_weight: 0.1,
         seed,
     };
     fine_tune(&mut learner, &examples, &options, on_step)?;

@@ -26,6 +26,9 @@ pub struct SftOptions {
     pub lr: f64,
     /// Steps over which the rate rises from zero; afterwards it falls to a tenth along a cosine.
     pub warmup: u64,
+    /// How much a prompt token counts in the first half of the steps, next to a response token's 1. A model that starts
+    /// from nothing learns the language from the prompts; a model that knows it needs none of this.
+    pub prompt_weight: f32,
     /// The seed of the examples' order.
     pub seed: u64,
 }
@@ -40,9 +43,37 @@ impl SftOptions {
         let gone = ((step - self.warmup) as f64 / rest).min(1.0);
         self.lr * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * gone).cos()))
     }
+
+    /// What a prompt token counts in step `step` (from 1).
+    fn prompt_weight_at(&self, step: u64) -> f32 {
+        if step * 2 <= self.steps { self.prompt_weight } else { 0.0 }
+    }
 }
 
-/// Learns `examples` in passes of keyed order. The loss of a step is the mean over its response tokens.
+/// One step's rows. The coefficients of response tokens add up to 1; those of prompt tokens come on top.
+fn rows(batch: &[&Example], prompt_weight: f32) -> Vec<LearnRow> {
+    let tokens: usize = batch.iter().map(|example| example.response.len()).sum();
+    let share = 1.0 / tokens.max(1) as f32;
+    batch
+        .iter()
+        .map(|example| {
+            // A token is predicted from those before it, so the first one never counts.
+            let cut = if prompt_weight > 0.0 { 1 } else { example.prompt.len() };
+            let (prompt, spoken) = example.prompt.split_at(cut.min(example.prompt.len()));
+            let mut coefficients = vec![share * prompt_weight; spoken.len()];
+            coefficients.resize(spoken.len() + example.response.len(), share);
+            LearnRow {
+                prompt: prompt.to_vec(),
+                response: [spoken, &example.response].concat(),
+                coefficients,
+                supervision: Supervision::Tokens,
+            }
+        })
+        .collect()
+}
+
+/// Learns `examples` in passes of keyed order. The loss of a step is the mean over its response tokens, plus the prompts'
+/// share where they count.
 pub fn fine_tune(
     learner: &mut NativeLearner,
     examples: &[Example],
@@ -65,19 +96,8 @@ pub fn fine_tune(
             }
             batch.extend(order.pop().map(|place| &examples[place]));
         }
-        let tokens: usize = batch.iter().map(|example| example.response.len()).sum();
-        let share = 1.0 / tokens.max(1) as f32;
-        let rows: Vec<LearnRow> = batch
-            .into_iter()
-            .map(|example| LearnRow {
-                prompt: example.prompt.clone(),
-                response: example.response.clone(),
-                coefficients: vec![share; example.response.len()],
-                supervision: Supervision::Tokens,
-            })
-            .collect();
         learner.set_learning_rate(options.rate(step));
-        let report = learner.learn(&rows)?;
+        let report = learner.learn(&rows(&batch, options.prompt_weight_at(step)))?;
         on_step(step, &report);
     }
     Ok(())
@@ -89,11 +109,29 @@ mod tests {
 
     #[test]
     fn the_rate_rises_then_falls_to_a_tenth() {
-        let options = SftOptions { steps: 100, batch_size: 1, lr: 1.0, warmup: 10, seed: 0 };
+        let options = SftOptions {
+            steps: 100,
+            batch_size: 1,
+            lr: 1.0,
+            warmup: 10,
+            prompt_weight: 0.0,
+            seed: 0,
+        };
         assert_eq!(options.rate(1), 0.1);
         assert_eq!(options.rate(10), 1.0);
         assert!((options.rate(55) - 0.55).abs() < 1e-12);
         assert!((options.rate(100) - 0.1).abs() < 1e-12);
         assert!((1..100).all(|step| step < 10 || options.rate(step + 1) <= options.rate(step)));
+    }
+
+    #[test]
+    fn prompt_tokens_count_only_when_asked_for() {
+        let example = Example { prompt: vec![1, 2, 3], response: vec![4, 5] };
+        let plain = &rows(&[&example], 0.0)[0];
+        assert_eq!((&plain.prompt[..], &plain.response[..]), (&[1, 2, 3][..], &[4, 5][..]));
+        assert_eq!(plain.coefficients, [0.5, 0.5]);
+        let spoken = &rows(&[&example], 0.25)[0];
+        assert_eq!((&spoken.prompt[..], &spoken.response[..]), (&[1][..], &[2, 3, 4, 5][..]));
+        assert_eq!(spoken.coefficients, [0.125, 0.125, 0.5, 0.5]);
     }
 }

@@ -1,6 +1,7 @@
 //! `lens bench`: how fast the engine is, next to what people use otherwise.
 
 mod decode;
+mod iteration;
 mod measurement;
 mod peer;
 mod score;
@@ -27,6 +28,8 @@ pub(crate) enum Bench {
     /// is their ratio in the same run. PyTorch takes part when the given Python can import `torch` and `transformers`,
     /// llama.cpp when it can import `llama_cpp` or `xllamacpp`.
     Engine(Engine),
+    /// Where an iteration's time goes, for OPD and LENS at the same horizon.
+    Loop(iteration::Iteration),
     /// One measurement of ours, as JSON; `engine` runs it in a process of its own.
     #[command(hide = true)]
     Measure(Measure),
@@ -36,6 +39,7 @@ impl Bench {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Engine(engine) => engine.run(out),
+            Self::Loop(iteration) => iteration.run(out),
             Self::Measure(measure) => measure.run(out),
         }
     }

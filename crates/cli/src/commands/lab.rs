@@ -10,7 +10,7 @@ use lens_lab::corpus::{CorpusOptions, corpus};
 use lens_lab::recipe::{self, LabError};
 
 use crate::failure::Failure;
-use crate::progress::bar;
+use crate::progress::{bar, note_step};
 
 /// What to do in the laboratory.
 #[derive(Debug, clap::Subcommand)]
@@ -99,13 +99,13 @@ impl Build {
         };
         for mut plan in plans {
             plan.steps = self.steps.unwrap_or(plan.steps);
+            let steps = plan.steps;
             let folder = self.out.join(plan.name);
             let bar = bar(plan.steps, plan.name);
             let mut last = f64::NAN;
             recipe::build(&plan, &tokenizer, &texts, self.seed, &folder, |step, report| {
                 last = report.loss;
-                bar.set_position(step);
-                bar.set_message(format!("loss {:.4}", report.loss));
+                note_step(&bar, plan.name, step, steps, report.loss);
             })?;
             bar.finish_and_clear();
             let parameters = plan.config.parameter_count();

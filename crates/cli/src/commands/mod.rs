@@ -9,6 +9,7 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod env;
+pub(crate) mod estimate;
 pub(crate) mod eval;
 pub(crate) mod expert;
 pub(crate) mod generate;
@@ -19,6 +20,8 @@ pub(crate) mod play;
 pub(crate) mod quickstart;
 pub(crate) mod scienceworld;
 pub(crate) mod score;
+pub(crate) mod sft;
+pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod webshop;
 
@@ -31,6 +34,12 @@ pub(crate) enum Command {
     Train(train::Train),
     /// Let a model play a benchmark and print success rate, score and rounds.
     Eval(eval::Eval),
+    /// Train every method on every student with every seed, and print the paper's table.
+    Sweep(sweep::Sweep),
+    /// Teach a model demonstrations by supervised learning.
+    Sft(sft::Sft),
+    /// Say what a configuration will cost before it runs: tokens, teacher calls, memory, disk, time.
+    Estimate(estimate::Estimate),
     /// Build the laboratory models from scratch.
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -64,6 +73,9 @@ impl Command {
             Self::Quickstart(quickstart) => quickstart.run(out),
             Self::Train(train) => train.run(out),
             Self::Eval(eval) => eval.run(out),
+            Self::Sweep(sweep) => sweep.run(out),
+            Self::Sft(sft) => sft.run(out),
+            Self::Estimate(estimate) => estimate.run(out),
             Self::Lab(lab) => lab.run(out),
             Self::Config(command) => command.run(out),
             Self::Model(model) => model.run(out),

@@ -1,0 +1,264 @@
+//! `lens sweep`: methods x seeds x students, and the paper's table of them.
+
+mod table;
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lens_config::schema::MethodName;
+use lens_config::{Config, render};
+use lens_train::evaluate::Evaluation;
+use lens_train::files::write_atomically;
+use lens_train::run::{Parts, evaluator, setup};
+use lens_train::{Finish, Run};
+use serde::{Deserialize, Serialize};
+
+use super::config::ConfigArgs;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::progress::RunLines;
+use crate::world;
+use table::Table;
+
+/// Every method, in the order of the paper's tables.
+const METHODS: [MethodName; 6] = [
+    MethodName::Opd,
+    MethodName::TcodF2b,
+    MethodName::TcodB2f,
+    MethodName::Guided,
+    MethodName::Futurebridge,
+    MethodName::Lens,
+];
+
+/// Train every method on every student with every seed, evaluate the results and print the paper's table.
+///
+/// A sweep that was stopped goes on where it was: finished runs are not repeated, and a run under way is resumed from
+/// its last checkpoint. All runs share the configuration; only method, student and seed differ.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sweep {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The methods; all six by default.
+    #[arg(long, value_delimiter = ',', value_name = "METHOD", value_parser = method_name)]
+    methods: Vec<MethodName>,
+    /// The students' directories; the configuration's student by default.
+    #[arg(long, value_delimiter = ',', value_name = "MODEL")]
+    students: Vec<PathBuf>,
+    /// Only the first N tasks of each split in the final evaluation.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Runs side by side; the cores are shared out among them. Results do not depend on it.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: u16,
+    /// How the table is printed.
+    #[arg(long, value_enum, default_value = "table")]
+    format: table::Format,
+}
+
+fn method_name(name: &str) -> Result<MethodName, String> {
+    METHODS.into_iter().find(|method| method.to_string() == name).ok_or_else(|| {
+        format!(
+            "there is no such method; choose from {}",
+            METHODS.map(|m| m.to_string()).join(", ")
+        )
+    })
+}
+
+/// One run of a sweep.
+#[derive(Debug, Clone)]
+struct Job {
+    student: String,
+    method: MethodName,
+    seed: u64,
+    config: Config,
+}
+
+/// How a student played before or after a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Final {
+    evaluations: Vec<Evaluation>,
+}
+
+impl Sweep {
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let stop = interrupt::stop_flag()?;
+        let config = self.config.resolve()?.config;
+        let methods = if self.methods.is_empty() { METHODS.to_vec() } else { self.methods.clone() };
+        let students = if self.students.is_empty() {
+            vec![config.student.path.clone()]
+        } else {
+            self.students.clone()
+        };
+        let mut table = Table::new(&config);
+        let mut jobs = VecDeque::new();
+        for path in &students {
+            let name = model_name(path)?;
+            for &method in &methods {
+                for &seed in &config.seeds {
+                    jobs.push_back(job(&config, path, &name, method, seed));
+                }
+            }
+        }
+        let total = jobs.len();
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let workers = usize::from(self.jobs).min(total);
+        let threads = (cores / workers.max(1)).max(1);
+        let shared =
+            Shared { jobs: Mutex::new(jobs), done: Mutex::default(), stop, limit: self.limit };
+        let failure = std::thread::scope(|scope| {
+            let handles: Vec<_> =
+                (0..workers).map(|_| scope.spawn(|| shared.work(threads, total))).collect();
+            let mut failure = None;
+            for handle in handles {
+                let result = handle.join().unwrap_or_else(|_| {
+                    Err(Failure::Runtime(anyhow::anyhow!("a worker of the sweep panicked")))
+                });
+                failure = failure.or(result.err());
+            }
+            failure
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        for path in &students {
+            let name = model_name(path)?;
+            let before = self.untrained(&config, path)?;
+            table.untrained(&name, &before);
+        }
+        let done = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (job, result) in done {
+            table.add(&job.student, job.method, job.seed, result.evaluations);
+        }
+        table.print(self.format, out)
+    }
+
+    /// The student before any training, with every seed.
+    fn untrained(&self, config: &Config, path: &Path) -> Result<Vec<Evaluation>, Failure> {
+        let mut all = Vec::new();
+        for &seed in &config.seeds {
+            all.extend(evaluate(config, path, seed, self.limit)?);
+        }
+        Ok(all)
+    }
+}
+
+/// The name of a model: its folder's.
+fn model_name(path: &Path) -> Result<String, Failure> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.map(str::to_owned)
+        .ok_or_else(|| Failure::user(format!("{} is not a model's folder", path.display())))
+}
+
+fn job(config: &Config, path: &Path, student: &str, method: MethodName, seed: u64) -> Job {
+    let mut config = config.clone();
+    config.name = format!("{}-{student}-{method}", config.name);
+    config.method = method;
+    path.clone_into(&mut config.student.path);
+    Job { student: student.to_owned(), method, seed, config }
+}
+
+/// Plays the evaluation splits with a model.
+fn evaluate(
+    config: &Config,
+    model: &Path,
+    seed: u64,
+    limit: Option<usize>,
+) -> Result<Vec<Evaluation>, Failure> {
+    let policy = world::policy(model, config.student.weights)?;
+    let benchmark = world::benchmark(config)?;
+    let evaluator = evaluator(config, &setup(config, &benchmark));
+    let mut all = Vec::new();
+    for split in &config.task.eval_splits {
+        let mut tasks = benchmark.tasks(split)?;
+        tasks.truncate(limit.unwrap_or(usize::MAX));
+        all.push(evaluator.evaluate(&policy, split, &tasks, seed, 0, |_| {})?);
+    }
+    Ok(all)
+}
+
+/// What the workers of a sweep share.
+struct Shared {
+    jobs: Mutex<VecDeque<Job>>,
+    done: Mutex<Vec<(Job, Final)>>,
+    stop: Arc<AtomicBool>,
+    limit: Option<usize>,
+}
+
+impl Shared {
+    /// Takes jobs until there are none.
+    fn work(&self, threads: usize, total: usize) -> Result<(), Failure> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .map_err(|error| Failure::Runtime(error.into()))?;
+        loop {
+            let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some(job) = job else { return Ok(()) };
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            let result = pool.install(|| self.one(&job))?;
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.push((job.clone(), result));
+            RunLines::new(&job.config.name, job.seed).finished(done.len(), total);
+        }
+    }
+
+    /// Runs one job to its end, or takes over what an earlier sweep left.
+    fn one(&self, job: &Job) -> Result<Final, Failure> {
+        let config = &job.config;
+        let folder = Run::folder(config, job.seed);
+        let result_file = folder.join(match self.limit {
+            Some(limit) => format!("final-{limit}.json"),
+            None => "final.json".to_owned(),
+        });
+        let begun = begun(config, &folder)?;
+        if begun
+            && let Ok(json) = std::fs::read(&result_file)
+            && let Ok(result) = serde_json::from_slice(&json)
+        {
+            return Ok(result);
+        }
+        let (teacher, learner) = world::models(config)?;
+        let parts = Parts {
+            config: config.clone(),
+            seed: job.seed,
+            benchmark: world::benchmark(config)?,
+            teacher,
+            learner: Box::new(learner),
+        };
+        let mut lines = RunLines::new(&config.name, job.seed);
+        let mut run = Run::open(parts, begun, &mut lines)?;
+        if run.run(&self.stop, &mut lines)? == Finish::Interrupted {
+            return Err(interrupted());
+        }
+        let evaluations = evaluate(config, &run.model_folder(), job.seed, self.limit)?;
+        let result = Final { evaluations };
+        let json = serde_json::to_vec(&result).map_err(|error| Failure::Runtime(error.into()))?;
+        write_atomically(&result_file, &json)?;
+        Ok(result)
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::Interrupted(
+        "stopped, everything is saved; run the same command again to go on".to_owned(),
+    )
+}
+
+/// Whether a run is in the folder already; it must be a run of the very same configuration.
+fn begun(config: &Config, folder: &Path) -> Result<bool, Failure> {
+    let file = folder.join("config.toml");
+    match std::fs::read_to_string(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+        Ok(text) if text == render::to_toml(config) => Ok(true),
+        Ok(_) => Err(Failure::user(format!(
+            "{} belongs to a run with another configuration; give this sweep another name with --set name=...",
+            file.display()
+        ))),
+    }
+}

@@ -1,0 +1,273 @@
+//! The table of a sweep: mean and deviation over seeds, and the gain against plain OPD.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use lens_config::Config;
+use lens_config::schema::{BenchmarkName, MethodName};
+use lens_opd::stats::summary;
+use lens_train::evaluate::{Evaluation, TaskResult};
+use serde_json::json;
+
+use crate::failure::Failure;
+
+/// How a table is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    Table,
+    Markdown,
+    Json,
+}
+
+/// The evaluations of each seed.
+type BySeed = BTreeMap<u64, Vec<Evaluation>>;
+
+/// Results by (student, method or before training), one list of evaluations a seed.
+#[derive(Debug)]
+pub(super) struct Table {
+    benchmark: BenchmarkName,
+    turn_limit: usize,
+    rows: Vec<(String, Option<MethodName>, BySeed)>,
+}
+
+/// What one cell says: the values of all seeds.
+#[derive(Debug, Default)]
+struct Cells {
+    success: Vec<f64>,
+    score: Vec<f64>,
+    rounds: Vec<f64>,
+}
+
+impl Table {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            benchmark: config.task.benchmark,
+            turn_limit: config.task.turn_limit,
+            rows: Vec::new(),
+        }
+    }
+
+    pub(super) fn untrained(&mut self, student: &str, evaluations: &[Evaluation]) {
+        for evaluation in evaluations {
+            self.row(student, None).entry(evaluation.seed).or_default().push(evaluation.clone());
+        }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        student: &str,
+        method: MethodName,
+        seed: u64,
+        evaluations: Vec<Evaluation>,
+    ) {
+        self.row(student, Some(method)).insert(seed, evaluations);
+    }
+
+    fn row(&mut self, student: &str, method: Option<MethodName>) -> &mut BySeed {
+        let place =
+            self.rows.iter().position(|row| row.0 == student && row.1 == method).unwrap_or_else(
+                || {
+                    self.rows.push((student.to_owned(), method, BTreeMap::new()));
+                    self.rows.len() - 1
+                },
+            );
+        &mut self.rows[place].2
+    }
+
+    fn splits(&self) -> Vec<String> {
+        let first = self.rows.iter().flat_map(|row| row.2.values()).next();
+        let mut splits: Vec<String> =
+            first.into_iter().flatten().map(|one| one.split.clone()).collect();
+        // The paper's ALFWorld column pools the seen and the unseen games.
+        if self.benchmark == BenchmarkName::Alfworld && splits.len() > 1 {
+            splits.push("pooled".to_owned());
+        }
+        splits
+    }
+
+    fn cells(&self, seeds: &BySeed, split: &str) -> Cells {
+        let mut cells = Cells::default();
+        for evaluations in seeds.values() {
+            let tasks: Vec<&TaskResult> = evaluations
+                .iter()
+                .filter(|one| split == "pooled" || one.split == split)
+                .flat_map(|one| &one.tasks)
+                .collect();
+            let mean = |value: &dyn Fn(&TaskResult) -> f64| {
+                tasks.iter().map(|task| value(task)).sum::<f64>() / tasks.len().max(1) as f64
+            };
+            cells.success.push(100.0 * mean(&|task| f64::from(u8::from(task.success))));
+            cells.rounds.push(mean(&|task| {
+                if task.success { task.turns as f64 } else { self.turn_limit as f64 }
+            }));
+            cells.score.extend(
+                evaluations.iter().filter(|one| one.split == split).filter_map(|one| one.all.score),
+            );
+        }
+        cells
+    }
+
+    /// Methods in the order they were given, students in theirs.
+    pub(super) fn print(mut self, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut students: Vec<String> = Vec::new();
+        for (student, ..) in &self.rows {
+            if !students.contains(student) {
+                students.push(student.clone());
+            }
+        }
+        let order = |method: Option<MethodName>| {
+            method.map_or(0, |method| {
+                1 + super::METHODS.iter().position(|&one| one == method).unwrap_or_default()
+            })
+        };
+        self.rows.sort_by_key(|row| {
+            (students.iter().position(|student| *student == row.0), order(row.1))
+        });
+        match format {
+            Format::Json => self.print_json(out),
+            Format::Table | Format::Markdown => self.print_text(format == Format::Markdown, out),
+        }
+    }
+
+    fn gain(&self, student: &str, split: &str, success: &[f64]) -> Option<f64> {
+        let opd =
+            self.rows.iter().find(|row| row.0 == student && row.1 == Some(MethodName::Opd))?;
+        Some(mean(success)? - mean(&self.cells(&opd.2, split).success)?)
+    }
+
+    fn print_text(&self, markdown: bool, out: &mut dyn Write) -> Result<(), Failure> {
+        let splits = self.splits();
+        let mut lines = vec![["student", "method", "seeds"].map(str::to_owned).to_vec()];
+        for split in &splits {
+            lines[0].extend([format!("{split} success %"), "gain on OPD".to_owned()]);
+            if self.benchmark != BenchmarkName::Alfworld {
+                lines[0].push("score".to_owned());
+            }
+            lines[0].push("rounds".to_owned());
+        }
+        for (student, method, seeds) in &self.rows {
+            let method_name =
+                method.map_or_else(|| "before training".to_owned(), |method| method.to_string());
+            let mut line = vec![student.clone(), method_name, seeds.len().to_string()];
+            for split in &splits {
+                let cells = self.cells(seeds, split);
+                line.push(spread(&cells.success));
+                let gain = self.gain(student, split, &cells.success);
+                line.push(match (method, gain) {
+                    (Some(MethodName::Opd) | None, _) | (_, None) => "-".to_owned(),
+                    (_, Some(gain)) => format!("{gain:+.1}"),
+                });
+                if self.benchmark != BenchmarkName::Alfworld {
+                    line.push(spread(&cells.score));
+                }
+                line.push(spread(&cells.rounds));
+            }
+            lines.push(line);
+        }
+        let widths: Vec<usize> = (0..lines[0].len())
+            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+            .collect();
+        for (number, line) in lines.iter().enumerate() {
+            let cells: Vec<String> =
+                line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+            if markdown {
+                writeln!(out, "| {} |", cells.join(" | "))?;
+                if number == 0 {
+                    writeln!(out, "|{}", " --- |".repeat(line.len()))?;
+                }
+            } else {
+                writeln!(out, "{}", cells.join("  ").trim_end())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_json(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let splits = self.splits();
+        let rows: Vec<serde_json::Value> = self
+            .rows
+            .iter()
+            .flat_map(|row| splits.iter().map(move |split| (row, split)))
+            .map(|((student, method, seeds), split)| {
+                let cells = self.cells(seeds, split);
+                json!({
+                    "student": student,
+                    "method": method,
+                    "split": split,
+                    "seeds": seeds.keys().collect::<Vec<_>>(),
+                    "success_rate": cells.success,
+                    "score": cells.score,
+                    "rounds": cells.rounds,
+                    "gain_on_opd": self.gain(student, split, &cells.success),
+                })
+            })
+            .collect();
+        Ok(writeln!(out, "{:#}", json!({ "rows": rows }))?)
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Mean and, over several seeds, deviation.
+fn spread(values: &[f64]) -> String {
+    match summary(values) {
+        Ok(summary) => match summary.std {
+            Some(deviation) => format!("{:.1} ± {deviation:.1}", summary.mean),
+            None => format!("{:.1}", summary.mean),
+        },
+        Err(_) => "-".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lens_opd::episode::EpisodeEnd;
+
+    fn evaluation(split: &str, seed: u64, solved: usize) -> Evaluation {
+        let task = |number: usize| TaskResult {
+            task: number.to_string(),
+            kind: "kind".to_owned(),
+            success: number < solved,
+            score: 0.0,
+            turns: 10,
+            end: EpisodeEnd::Completed,
+        };
+        let tasks: Vec<TaskResult> = (0..4).map(task).collect();
+        let all = lens_train::evaluate::Measures {
+            tasks: 4,
+            success_rate: 25.0 * solved as f64,
+            score: None,
+            rounds: 0.0,
+        };
+        Evaluation { split: split.to_owned(), seed, all, kinds: BTreeMap::new(), tasks }
+    }
+
+    #[test]
+    fn the_gain_is_against_opd_of_the_same_student() {
+        let mut table = Table::new(&Config::default());
+        table.untrained(
+            "small",
+            &[evaluation("valid_seen", 1, 0), evaluation("valid_unseen", 1, 0)],
+        );
+        let pair = |seed, solved| {
+            vec![evaluation("valid_seen", seed, solved), evaluation("valid_unseen", seed, solved)]
+        };
+        for seed in [1, 2] {
+            table.add("small", MethodName::Lens, seed, pair(seed, 3));
+            table.add("small", MethodName::Opd, seed, pair(seed, seed as usize));
+        }
+        let mut text = Vec::new();
+        table.print(Format::Markdown, &mut text).expect("memory takes it");
+        let text = String::from_utf8(text).expect("text");
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows.len(), 5, "{text}");
+        assert!(rows[2].contains("before training") && rows[3].contains("opd"), "{text}");
+        let cells: Vec<&str> = rows[4].split('|').map(str::trim).collect();
+        assert_eq!(&cells[1..4], ["small", "lens", "2"]);
+        assert_eq!(&cells[4..7], ["75.0 ± 0.0", "+37.5", "15.0 ± 0.0"]);
+        assert_eq!(cells[10], "75.0 ± 0.0", "the pooled column comes last: {text}");
+    }
+}
