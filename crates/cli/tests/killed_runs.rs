@@ -3,45 +3,20 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lens_env::Benchmark;
-use lens_env::alfworld::{self, Alfworld};
-use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
-use lens_lab::recipe::{self, ModelPlan};
 use lens_opd::random::{Purpose, StreamKey};
 
+mod tiny;
+
+use tiny::{build_models, sets, settings};
+
+/// Optimiser steps of the run.
+const STEPS: u32 = 140;
 /// How often the run is killed.
 const KILLS: u32 = 50;
 
-/// A teacher and a student that know the format and little else.
-fn build_models(folder: &Path) {
-    let benchmark: Arc<dyn Benchmark> =
-        Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
-    let mut tasks = benchmark.tasks("train").expect("a split");
-    tasks.retain(|task| task.kind == "pick_and_place_simple");
-    tasks.truncate(40);
-    let options = CorpusOptions { seed: 3, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
-    let texts = corpus(&benchmark, &tasks, &options).expect("it plays").expect("an expert");
-    let tokenizer = recipe::tokenizer(&texts, 200).expect("a tokenizer");
-    let lessons: [(&str, &'static [Lesson]); 2] = [
-        ("teacher", &[Lesson::Act, Lesson::Comment, Lesson::Obey]),
-        ("student", &[Lesson::Act, Lesson::Obey]),
-    ];
-    for (seed, (name, lessons)) in lessons.into_iter().enumerate() {
-        let mut plan: ModelPlan = recipe::plans().remove(1);
-        plan.config.hidden_size = 32;
-        plan.config.heads = 2;
-        plan.config.head_dim = 16;
-        plan.config.layers = 2;
-        plan.config.intermediate_size = 64;
-        (plan.lessons, plan.steps, plan.lr) = (lessons, 40, 1e-2);
-        let path = folder.join(name);
-        recipe::build(&plan, &tokenizer, &texts, seed as u64, &path, |_, _| {}).expect("it learns");
-    }
-}
-
+/// A run of a hundred steps with a checkpoint after each: begun, or resumed if it is there.
 fn train(folder: &Path, name: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lens"));
     command.arg("train").stdout(Stdio::null()).stderr(Stdio::piped());
@@ -50,36 +25,16 @@ fn train(folder: &Path, name: &str) -> Command {
         command.arg("--resume").arg(run);
         return command;
     }
-    let set = |value: String| ["--set".to_owned(), value];
-    command.args(set(format!("name={name}")));
-    command.args(set(format!("output={}", folder.display())));
-    command.args(set(format!("student.path={}", folder.join("student").display())));
-    command.args(set(format!("teacher.path={}", folder.join("teacher").display())));
-    for value in [
-        "seeds=[7]",
-        "task.turn_limit=4",
-        "locate.residence=2",
-        "rollout.batch_size=4",
-        "rollout.max_prompt_tokens=1500",
-        "rollout.max_response_tokens=24",
-        "train.batch_size=4",
-        "train.steps=100",
-        "train.save_interval=1",
-        "train.eval_interval=100",
-        "eval.max_tokens=24",
-        "eval.tasks_during_training=2",
-        "optimizer.lr=1e-3",
-        "task.eval_splits=[\"valid_unseen\"]",
-        "teacher.weights=f32",
-    ] {
-        command.args(set(value.to_owned()));
-    }
+    let name = format!("name={name}");
+    let steps = format!("train.steps={STEPS}");
+    let more = [&steps, "train.save_interval=1", &name];
+    command.args(settings(folder)).args(sets(&more));
     command
 }
 
 /// The files of the last checkpoint and the metrics, by name.
 fn result(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let checkpoint = run.join("checkpoints").join("step-000100");
+    let checkpoint = run.join("checkpoints").join(format!("step-{STEPS:06}"));
     let mut files = vec![run.join("metrics.jsonl")];
     for folder in ["model", "state"] {
         let entries = std::fs::read_dir(checkpoint.join(folder)).expect("the run is complete");
@@ -95,10 +50,11 @@ fn result(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// The name of the newest checkpoint, whole or not.
-fn newest_checkpoint(run: &Path) -> Option<std::ffi::OsString> {
+/// The step of the newest whole checkpoint.
+fn newest_checkpoint(run: &Path) -> Option<u32> {
     let entries = std::fs::read_dir(run.join("checkpoints")).ok()?;
-    entries.filter_map(|entry| Some(entry.ok()?.file_name())).max()
+    let step = |name: &str| name.strip_prefix("step-")?.parse().ok();
+    entries.filter_map(|entry| step(entry.ok()?.file_name().to_str()?)).max()
 }
 
 #[test]
@@ -106,16 +62,10 @@ fn a_run_killed_fifty_times_ends_in_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     build_models(folder.path());
     let started = Instant::now();
-    let mut child = train(folder.path(), "alone").spawn().expect("lens runs");
-    let alone = folder.path().join("alone").join("seed-7");
-    while newest_checkpoint(&alone).is_none() {
-        assert!(child.try_wait().expect("a child can be asked").is_none(), "it ended early");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let first = started.elapsed();
-    let output = child.wait_with_output().expect("lens runs");
+    let output = train(folder.path(), "alone").output().expect("lens runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let rest = started.elapsed() - first;
+    let step = started.elapsed() / STEPS;
+    let alone = folder.path().join("alone").join("seed-7");
 
     let run = folder.path().join("killed").join("seed-7");
     let mut draws = StreamKey::new(11, 0, 0, Purpose::Data, 0).open();
@@ -123,13 +73,14 @@ fn a_run_killed_fifty_times_ends_in_the_same_bytes() {
     loop {
         let mut child = train(folder.path(), "killed").spawn().expect("lens runs");
         if kills < KILLS {
-            // Some lives end before the first checkpoint of that life; most get a few steps further.
-            let life = if draws.uniform() < 0.2 {
-                first.mul_f64(draws.uniform())
-            } else {
-                first + rest.mul_f64(draws.uniform() / 20.0)
-            };
-            std::thread::sleep(life);
+            // Up to two steps further than before, and any moment of the step after that.
+            let goal = newest_checkpoint(&run).unwrap_or(0) + draws.below(3).unwrap_or(0) as u32;
+            while newest_checkpoint(&run).unwrap_or(0) < goal
+                && child.try_wait().expect("a child can be asked").is_none()
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            std::thread::sleep(step.mul_f64(2.0 * draws.uniform()));
             if let Some(status) = child.try_wait().expect("a child can be asked") {
                 assert!(status.success(), "it failed after {kills} kills: {status}");
                 break;
@@ -152,4 +103,29 @@ fn a_run_killed_fifty_times_ends_in_the_same_bytes() {
         assert_eq!(name, other_name);
         assert!(one == other, "{} differs after {kills} kills", name.display());
     }
+}
+
+#[test]
+fn a_disk_that_takes_no_more_leaves_the_last_checkpoint_valid() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    build_models(folder.path());
+    let output = train(folder.path(), "alone").output().expect("lens runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    // Stopped by a limit on the size of files, which fails a write in the same way as a full disk.
+    let limited = |blocks: u32, command: &Command| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\""]);
+        shell.arg(blocks.to_string()).arg(command.get_program()).args(command.get_args());
+        shell.output().expect("a shell runs")
+    };
+    let run = folder.path().join("full").join("seed-7");
+    let output = limited(64, &train(folder.path(), "full"));
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("seed-7"), "it names the file: {message}");
+    let output = train(folder.path(), "full").output().expect("lens runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let alone = folder.path().join("alone").join("seed-7");
+    assert!(result(&alone) == result(&run), "a run that met a full disk differs");
 }

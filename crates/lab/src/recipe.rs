@@ -30,11 +30,25 @@ pub struct ModelPlan {
     pub config: ModelConfig,
     /// Which lessons it gets.
     pub lessons: &'static [Lesson],
-    /// Optimiser steps of supervised learning.
+    /// What it learns, one course after the other. Each starts with a fresh optimiser from the model the one before it
+    /// has saved, so that a build can go on after any of them.
+    pub courses: Vec<Course>,
+}
+
+/// A stretch of supervised learning with a schedule of its own.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Course {
+    /// Optimiser steps.
     pub steps: u64,
     /// The highest learning rate.
     pub lr: f64,
+    /// How much a prompt token counts in the first half of the steps, next to a response token's 1. Without it a fresh
+    /// model takes many times as long to learn to copy names from the prompt.
+    pub prompt_weight: f32,
 }
+
+/// Texts of one optimiser step.
+const BATCH: usize = 32;
 
 /// What the recipe can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -80,14 +94,19 @@ const TEACHER: &[Lesson] = &[Lesson::Act, Lesson::Comment, Lesson::Obey];
 const STUDENT: &[Lesson] = &[Lesson::Act, Lesson::Obey];
 
 /// The laboratory's models: a Qwen3 teacher with two students, and a Qwen2.5 pair for the cross-family table.
+///
+/// Students stop early: they know the language, the format and how to follow a hint, and play poorly.
 pub fn plans() -> Vec<ModelPlan> {
-    let plan = |name, config, lessons, steps, lr| ModelPlan { name, config, lessons, steps, lr };
+    let language = |steps| Course { steps, lr: 2e-3, prompt_weight: 0.1 };
+    let play = |steps| Course { steps, lr: 1.5e-3, prompt_weight: 0.0 };
+    let plan = |name, config, lessons, courses| ModelPlan { name, config, lessons, courses };
+    let teaching = || vec![language(1000), play(1600)];
     vec![
-        plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, 3000, 2e-3),
-        plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, 1500, 2e-3),
-        plan("student-large", shape(Family::Qwen3, 160, 5, 448), STUDENT, 1500, 2e-3),
-        plan("teacher-qwen2.5", shape(Family::Qwen2, 160, 5, 448), TEACHER, 3000, 2e-3),
-        plan("student-qwen2.5", shape(Family::Qwen2, 96, 3, 256), STUDENT, 1500, 2e-3),
+        plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, teaching()),
+        plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, vec![language(900)]),
+        plan("student-large", shape(Family::Qwen3, 160, 5, 448), STUDENT, vec![language(1000)]),
+        plan("teacher-qwen2.5", shape(Family::Qwen2, 160, 5, 448), TEACHER, teaching()),
+        plan("student-qwen2.5", shape(Family::Qwen2, 96, 3, 256), STUDENT, vec![language(900)]),
     ]
 }
 
@@ -102,6 +121,17 @@ pub fn tokenizer(texts: &[Text], sample: usize) -> Result<Vec<u8>, LabError> {
     Ok(train_bpe_with(&sample, VOCABULARY, &chatml_tokens(), Splitting::Phrases)?)
 }
 
+/// How a model learns its lessons.
+fn learner_options() -> LearnerOptions {
+    LearnerOptions {
+        format: WeightFormat::F32,
+        loss: LossParams::default(),
+        top_k: 0,
+        optimizer: AdamWConfig { betas: (0.9, 0.95), weight_decay: 0.05, ..AdamWConfig::default() },
+        recompute: false,
+    }
+}
+
 /// A fresh model of a plan's shape with the laboratory's tokenizer.
 pub fn fresh(
     plan: &ModelPlan,
@@ -111,19 +141,7 @@ pub fn fresh(
     let companions = chatml_companions(tokenizer_json.to_vec())?;
     let files = ModelFiles::new(plan.config.clone(), &ModelTokens::default(), companions);
     let parameters = FreshWeights::new(plan.config.clone(), seed, 0.02).parameters()?;
-    let options = LearnerOptions {
-        format: WeightFormat::F32,
-        loss: LossParams::default(),
-        top_k: 0,
-        optimizer: AdamWConfig {
-            lr: plan.lr,
-            betas: (0.9, 0.95),
-            weight_decay: 0.05,
-            ..AdamWConfig::default()
-        },
-        recompute: false,
-    };
-    Ok(NativeLearner::fresh(files, parameters, options)?)
+    Ok(NativeLearner::fresh(files, parameters, learner_options())?)
 }
 
 /// The texts of a plan's lessons as tokens.
@@ -146,24 +164,31 @@ pub fn examples(
     Ok(examples?)
 }
 
-/// Teaches a fresh model its lessons and writes it to `directory` in bfloat16.
-pub fn build(
+/// Teaches a model course `number` (from 0) of its plan and writes it to `directory` in bfloat16. The first course starts
+/// from fresh weights, every other one from what is in `directory`.
+pub fn teach(
     plan: &ModelPlan,
+    number: usize,
     tokenizer_json: &[u8],
     texts: &[Text],
     seed: u64,
     directory: &Path,
     on_step: impl FnMut(u64, &LearnReport),
 ) -> Result<(), LabError> {
-    let mut learner = fresh(plan, tokenizer_json, seed)?;
+    let mut learner = if number == 0 {
+        fresh(plan, tokenizer_json, seed)?
+    } else {
+        NativeLearner::load(directory, None, learner_options())?
+    };
     let examples = examples(&learner, texts, plan.lessons)?;
+    let course = plan.courses[number];
     let options = SftOptions {
-        steps: plan.steps,
-        batch_size: 32,
-        lr: plan.lr,
-        warmup: plan.steps / 20,
-        prompt_weight: 0.1,
-        seed,
+        steps: course.steps,
+        batch_size: BATCH,
+        lr: course.lr,
+        warmup: course.steps / 20,
+        prompt_weight: course.prompt_weight,
+        seed: seed + number as u64,
     };
     fine_tune(&mut learner, &examples, &options, on_step)?;
     learner.save_model_as(directory, Dtype::Bf16)?;

@@ -4,18 +4,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use lens_config::schema::BenchmarkName;
 use lens_config::{Config, resolve};
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_env::Benchmark;
+use lens_engine::{EngineError, LearnReport, LearnRow, Learner, Policy};
 use lens_env::alfworld::{self, Alfworld};
+use lens_env::webshop::{ObservationMode, ShopSettings, WebShop, generator};
+use lens_env::{Benchmark, Task};
 use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
-use lens_lab::recipe::{self, ModelPlan};
+use lens_lab::recipe::{self, Course, ModelPlan};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 use lens_train::checkpoint::Damaged;
 use lens_train::iteration::Explored;
 use lens_train::run::Parts;
-use lens_train::{Finish, Progress, Run};
+use lens_train::{Finish, Progress, Run, TrainError};
 
 struct Models {
     _folder: tempfile::TempDir,
@@ -24,36 +27,49 @@ struct Models {
     student: PathBuf,
 }
 
-/// A teacher and a student that know the format and little else, made once.
+/// A teacher and a student that know ALFWorld's format and little else, made once.
 fn models() -> &'static Models {
     static MODELS: OnceLock<Models> = OnceLock::new();
     MODELS.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let benchmark: Arc<dyn Benchmark> =
-            Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
-        let mut tasks = benchmark.tasks("train").expect("a split");
-        tasks.retain(|task| task.kind == "pick_and_place_simple");
-        tasks.truncate(40);
-        let options =
-            CorpusOptions { seed: 3, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
-        let texts = corpus(&benchmark, &tasks, &options).expect("it plays").expect("an expert");
-        let tokenizer = recipe::tokenizer(&texts, 200).expect("a tokenizer");
-        let build = |name: &'static str, seed: u64, lessons: &'static [Lesson]| {
-            let mut plan: ModelPlan = recipe::plans().remove(1);
-            plan.config.hidden_size = 32;
-            plan.config.heads = 2;
-            plan.config.head_dim = 16;
-            plan.config.layers = 2;
-            plan.config.intermediate_size = 64;
-            (plan.name, plan.lessons, plan.steps, plan.lr) = (name, lessons, 40, 1e-2);
-            let path = folder.path().join(name);
-            recipe::build(&plan, &tokenizer, &texts, seed, &path, |_, _| {}).expect("it learns");
-            path
-        };
-        let teacher = build("teacher", 1, &[Lesson::Act, Lesson::Comment, Lesson::Obey]);
-        let student = build("student", 2, &[Lesson::Act, Lesson::Obey]);
-        Models { _folder: folder, benchmark, teacher, student }
+        let benchmark = Alfworld::built_in(&alfworld::Options::default()).expect("it is built in");
+        build(Arc::new(benchmark), |task| task.kind == "pick_and_place_simple")
     })
+}
+
+/// The same for WebShop.
+fn shoppers() -> &'static Models {
+    static MODELS: OnceLock<Models> = OnceLock::new();
+    MODELS.get_or_init(|| {
+        let shop = generator::shop(generator::BUILT_IN_SEED, ShopSettings::default())
+            .expect("it is built in");
+        build(Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich)), |_| true)
+    })
+}
+
+fn build(benchmark: Arc<dyn Benchmark>, keep: fn(&Task) -> bool) -> Models {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut tasks = benchmark.tasks("train").expect("a split");
+    tasks.retain(keep);
+    tasks.truncate(40);
+    let options = CorpusOptions { seed: 3, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
+    let texts = corpus(&benchmark, &tasks, &options).expect("it plays").expect("an expert");
+    let tokenizer = recipe::tokenizer(&texts, 200).expect("a tokenizer");
+    let teach = |name: &'static str, seed: u64, lessons: &'static [Lesson]| {
+        let mut plan: ModelPlan = recipe::plans().remove(1);
+        plan.config.hidden_size = 32;
+        plan.config.heads = 2;
+        plan.config.head_dim = 16;
+        plan.config.layers = 2;
+        plan.config.intermediate_size = 64;
+        (plan.name, plan.lessons) = (name, lessons);
+        plan.courses = vec![Course { steps: 40, lr: 1e-2, prompt_weight: 0.1 }];
+        let path = folder.path().join(name);
+        recipe::teach(&plan, 0, &tokenizer, &texts, seed, &path, |_, _| {}).expect("it learns");
+        path
+    };
+    let teacher = teach("teacher", 1, &[Lesson::Act, Lesson::Comment, Lesson::Obey]);
+    let student = teach("student", 2, &[Lesson::Act, Lesson::Obey]);
+    Models { _folder: folder, benchmark, teacher, student }
 }
 
 fn config(output: &Path, name: &str, overrides: &[&str]) -> Config {
@@ -88,6 +104,15 @@ fn config(output: &Path, name: &str, overrides: &[&str]) -> Config {
 }
 
 fn parts(config: &Config) -> Parts {
+    parts_and_learner(config).0
+}
+
+/// The parts of a run, and a second learner like the one in them.
+fn parts_and_learner(config: &Config) -> (Parts, NativeLearner) {
+    let benchmark = match config.task.benchmark {
+        BenchmarkName::Webshop => shoppers().benchmark.clone(),
+        _ => models().benchmark.clone(),
+    };
     let teacher =
         Arc::new(NativePolicy::load(&config.teacher.path, WeightFormat::F32).expect("it loads"));
     let options = LearnerOptions {
@@ -98,15 +123,18 @@ fn parts(config: &Config) -> Parts {
         recompute: false,
     };
     let with_teacher = Some((teacher.clone(), config.teacher.path.as_path()));
-    let learner =
-        NativeLearner::load(&config.student.path, with_teacher, options).expect("it loads");
-    Parts {
+    let learner = || {
+        NativeLearner::load(&config.student.path, with_teacher.clone(), options.clone())
+            .expect("it loads")
+    };
+    let parts = Parts {
         config: config.clone(),
         seed: 7,
-        benchmark: models().benchmark.clone(),
-        teacher,
-        learner: Box::new(learner),
-    }
+        benchmark,
+        teacher: teacher.clone(),
+        learner: Box::new(learner()),
+    };
+    (parts, learner())
 }
 
 /// Sets a flag after so many explorer batches, and remembers what it saw.
@@ -217,6 +245,28 @@ fn every_method_and_estimator_trains() {
 }
 
 #[test]
+fn every_method_trains_on_webshop() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let shop = [
+        "task.benchmark=webshop",
+        "task.eval_splits=[\"test\"]",
+        "rollout.max_prompt_tokens=4000",
+        "train.steps=2",
+    ];
+    for method in ["lens", "opd", "tcod-f2b", "tcod-b2f", "guided-opd", "futurebridge-opd"] {
+        let chosen = format!("method={method}");
+        let overrides: Vec<&str> = shop.into_iter().chain([chosen.as_str()]).collect();
+        let mut config = config(folder.path(), method, &overrides);
+        config.teacher.path.clone_from(&shoppers().teacher);
+        config.student.path.clone_from(&shoppers().student);
+        let (finish, watch) = run(&config, false, Watch::default());
+        assert_eq!(finish, Finish::Done, "{method}");
+        assert_eq!(watch.forks, watch.accepted + watch.closed, "{method}: the reasons add up");
+        assert!(method != "lens" || watch.forks > 0, "LENS audits turns");
+    }
+}
+
+#[test]
 fn an_interrupted_run_ends_in_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let whole = config(&folder.path().join("a"), "same", &[]);
@@ -271,4 +321,82 @@ fn a_folder_in_use_is_not_overwritten() {
     let again = Run::open(parts(&config), false, &mut Watch::default());
     let message = again.err().expect("the folder is in use").to_string();
     assert!(message.contains("--resume"), "{message}");
+}
+
+/// A learner whose rows are blown up in chosen steps, so that the gradient overflows.
+struct Overflowing {
+    inner: NativeLearner,
+    calls: u64,
+    bad: fn(u64) -> bool,
+}
+
+impl Learner for Overflowing {
+    fn version(&self) -> u64 {
+        self.inner.version()
+    }
+
+    fn learn(&mut self, rows: &[LearnRow]) -> Result<LearnReport, EngineError> {
+        self.calls += 1;
+        let mut rows = rows.to_vec();
+        if (self.bad)(self.calls) {
+            for coefficient in rows.iter_mut().flat_map(|row| &mut row.coefficients) {
+                *coefficient = f32::MAX;
+            }
+        }
+        self.inner.learn(&rows)
+    }
+
+    fn snapshot(&mut self) -> Result<Arc<dyn Policy>, EngineError> {
+        self.inner.snapshot()
+    }
+
+    fn checkpoint_bytes(&self) -> u64 {
+        self.inner.checkpoint_bytes()
+    }
+
+    fn save_model(&self, directory: &Path) -> Result<(), EngineError> {
+        self.inner.save_model(directory)
+    }
+
+    fn save_state(&self, heads: &[u64]) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
+        self.inner.save_state(heads)
+    }
+
+    fn load(&mut self, model: &Path, state: &Path) -> Result<(), EngineError> {
+        self.inner.load(model, state)
+    }
+
+    fn forget_before(&mut self, version: u64) {
+        self.inner.forget_before(version);
+    }
+}
+
+fn overflowing(config: &Config, bad: fn(u64) -> bool) -> Run {
+    let (mut parts, inner) = parts_and_learner(config);
+    parts.learner = Box::new(Overflowing { inner, calls: 0, bad });
+    Run::open(parts, false, &mut Watch::default()).expect("it opens")
+}
+
+#[test]
+fn a_step_that_is_not_finite_is_skipped_dumped_and_counted() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = config(folder.path(), "overflow", &["method=opd"]);
+    let mut run = overflowing(&config, |call| call == 2);
+    let finish = run.run(&AtomicBool::new(false), &mut Watch::default()).expect("it goes on");
+    assert_eq!((finish, run.step(), run.skipped()), (Finish::Done, 4, 1));
+    let dump = Run::folder(&config, 7).join("dumps/step-000002-skip-1.json");
+    let rows: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dump).expect("the rows are dumped")).expect("JSON");
+    assert_eq!(rows.as_array().map(Vec::len), Some(6), "the whole batch");
+    NativePolicy::load(&run.model_folder(), WeightFormat::F32).expect("the weights stayed finite");
+}
+
+#[test]
+fn several_steps_in_a_row_that_are_not_finite_stop_the_run() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = config(folder.path(), "overflow", &["method=opd"]);
+    let mut run = overflowing(&config, |call| call > 1);
+    let error = run.run(&AtomicBool::new(false), &mut Watch::default()).expect_err("it stops");
+    assert!(matches!(error, TrainError::NotFinite { .. }), "{error}");
+    assert!(error.to_string().contains("dumps"), "it says where to look: {error}");
 }

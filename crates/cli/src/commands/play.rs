@@ -1,12 +1,21 @@
 //! `lens play`: a person plays a benchmark in the terminal.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use lens_agent::parse;
+use lens_agent::prompts::{Wording, turn_message};
+use lens_config::schema::WeightsName;
+use lens_engine::native::NativePolicy;
+use lens_engine::{Deadline, EngineError, GenerateCall, Message, Policy, Sampling};
 use lens_env::{Actions, Benchmark, Environment, PastStep, Snapshot, Status, Task, View, Window};
+
+use lens_opd::random::{Purpose, StreamKey};
 
 use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
+use crate::world;
 
 /// Which benchmark to play. One variant a benchmark.
 #[derive(Debug, clap::Subcommand)]
@@ -41,6 +50,9 @@ pub(crate) struct Choice {
     /// The turn limit; the benchmark's own by default.
     #[arg(long)]
     pub(crate) turns: Option<usize>,
+    /// A model to play with, a Hugging Face directory: typing "model" lets it take the next turn.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
 }
 
 impl Choice {
@@ -54,6 +66,9 @@ impl Choice {
         let input = std::io::stdin();
         let mut session = Session::new(Arc::clone(benchmark), &task, self.turns)?;
         session.echo = !input.is_terminal();
+        if let Some(model) = &self.model {
+            session.model = Some(world::policy(model, WeightsName::F32)?);
+        }
         session.play(&mut input.lock(), out)
     }
 
@@ -84,6 +99,10 @@ impl Choice {
 const HINT_HISTORY: usize = 2;
 
 const RULES: &str = "Type an action or its number. Also: undo, hint, score, actions, quit.";
+const MODEL_RULE: &str = "Type \"model\" to let the model take the next turn.";
+
+/// The longest response of a model that plays along.
+const MODEL_TOKENS: usize = 512;
 
 /// A person's game.
 pub(crate) struct Session {
@@ -95,6 +114,8 @@ pub(crate) struct Session {
     turn_limit: usize,
     /// Repeat what was read, because no terminal shows it.
     pub(crate) echo: bool,
+    /// A model that takes turns when asked to.
+    pub(crate) model: Option<NativePolicy>,
 }
 
 impl Session {
@@ -107,7 +128,8 @@ impl Session {
         let turn_limit = turn_limit.unwrap_or_else(|| benchmark.default_turn_limit());
         let mut environment = Arc::clone(&benchmark).environment()?;
         let view = environment.reset(task)?;
-        Ok(Self { benchmark, environment, view, past: Vec::new(), turn_limit, echo: false })
+        let past = Vec::new();
+        Ok(Self { benchmark, environment, view, past, turn_limit, echo: false, model: None })
     }
 
     /// Reads lines and plays them until `quit` or the end of the input.
@@ -116,7 +138,11 @@ impl Session {
         input: &mut dyn BufRead,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
-        writeln!(out, "{RULES}\n")?;
+        writeln!(out, "{RULES}")?;
+        if self.model.is_some() {
+            writeln!(out, "{MODEL_RULE}")?;
+        }
+        writeln!(out)?;
         writeln!(out, "Task: {}\n", self.view.task)?;
         self.show(out)?;
         let mut line = String::new();
@@ -138,6 +164,7 @@ impl Session {
                 "hint" => self.hint(out)?,
                 "score" => self.score(out)?,
                 "actions" => self.show_actions(out)?,
+                "model" => self.let_model_act(out)?,
                 _ => self.act(text, out)?,
             }
         }
@@ -192,18 +219,52 @@ impl Session {
             writeln!(out, "There is no expert for {}.", self.benchmark.name())?;
             return Ok(());
         };
-        let recent = self.past.iter().skip(self.past.len().saturating_sub(HINT_HISTORY));
-        let history: Vec<PastStep> = recent.map(|(step, _, _)| step.clone()).collect();
-        let decision = if self.over() {
-            None
-        } else {
-            expert.decide(&Window::of(&self.view, &history, HINT_HISTORY))
-        };
+        let decision = if self.over() { None } else { expert.decide(&self.window()) };
         match decision {
             Some(decision) => writeln!(out, "{} Try: {}", decision.thought, decision.action)?,
             None => writeln!(out, "The expert has no advice here.")?,
         }
         Ok(())
+    }
+
+    /// What a prompt would show of this game now.
+    fn window(&self) -> Window {
+        let recent = self.past.iter().skip(self.past.len().saturating_sub(HINT_HISTORY));
+        let history: Vec<PastStep> = recent.map(|(step, _, _)| step.clone()).collect();
+        Window::of(&self.view, &history, HINT_HISTORY)
+    }
+
+    /// The model answers the very prompt it is trained on, and its action is carried out.
+    fn let_model_act(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
+        let Some(model) = &self.model else {
+            writeln!(out, "No model plays along; start with --model DIRECTORY.")?;
+            return Ok(());
+        };
+        if self.over() {
+            writeln!(out, "The game is over: undo or quit.")?;
+            return Ok(());
+        }
+        let broken = |error: EngineError| Failure::Runtime(error.into());
+        let message = turn_message(Wording::of(self.benchmark.name()), &self.window());
+        let call = GenerateCall {
+            prompt: model.codec().prompt(&[Message::user(message)]).map_err(broken)?,
+            max_prompt_tokens: usize::MAX,
+            max_new_tokens: MODEL_TOKENS,
+            sampling: Sampling::GREEDY,
+            stream: StreamKey::new(0, 0, 0, Purpose::Evaluation, self.view.turn as u32),
+        };
+        let mut answers = model.generate(&[call], Deadline::never()).map_err(broken)?;
+        let answer = match answers.pop() {
+            Some(Ok(answer)) => answer,
+            Some(Err(failure)) => return Err(Failure::Runtime(anyhow::anyhow!("{failure}"))),
+            None => return Err(Failure::Runtime(anyhow::anyhow!("the model gave no answer"))),
+        };
+        let text = model.codec().text(&answer.tokens).map_err(broken)?;
+        writeln!(out, "model: {}\n", text.trim())?;
+        match parse::action(&text) {
+            Some(action) => self.act(&action, out),
+            None => Ok(writeln!(out, "There is no action in that.")?),
+        }
     }
 
     fn score(&self, out: &mut dyn Write) -> Result<(), Failure> {

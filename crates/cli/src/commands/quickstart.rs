@@ -76,11 +76,9 @@ impl Quickstart {
         lens_train::files::write_atomically(&path, plot.svg().as_bytes())?;
         writeln!(out, "\nplot: {}", path.display())?;
         if let Some((_, _, model)) = summaries.first() {
-            writeln!(
-                out,
-                "try it: lens eval {} configs/laboratory.toml --limit 20",
-                model.display()
-            )?;
+            let model = model.display();
+            writeln!(out, "measure it: lens eval {model} configs/laboratory.toml")?;
+            writeln!(out, "play with it: lens play alfworld --split valid_unseen --model {model}")?;
         }
         Ok(())
     }

@@ -19,6 +19,9 @@ pub(super) enum Format {
     Json,
 }
 
+/// The column of seen and unseen games together.
+const POOLED: &str = "pooled";
+
 /// The evaluations of each seed.
 type BySeed = BTreeMap<u64, Vec<Evaluation>>;
 
@@ -79,8 +82,9 @@ impl Table {
         let mut splits: Vec<String> =
             first.into_iter().flatten().map(|one| one.split.clone()).collect();
         // The paper's ALFWorld column pools the seen and the unseen games.
-        if self.benchmark == BenchmarkName::Alfworld && splits.len() > 1 {
-            splits.push("pooled".to_owned());
+        let valid = splits.iter().filter(|split| split.starts_with("valid_")).count();
+        if self.benchmark == BenchmarkName::Alfworld && valid > 1 {
+            splits.push(POOLED.to_owned());
         }
         splits
     }
@@ -90,7 +94,10 @@ impl Table {
         for evaluations in seeds.values() {
             let tasks: Vec<&TaskResult> = evaluations
                 .iter()
-                .filter(|one| split == "pooled" || one.split == split)
+                .filter(|one| match split {
+                    POOLED => one.split.starts_with("valid_"),
+                    split => one.split == split,
+                })
                 .flat_map(|one| &one.tasks)
                 .collect();
             let mean = |value: &dyn Fn(&TaskResult) -> f64| {

@@ -1,7 +1,7 @@
 //! Our own catalogue: products that nobody sells, in the upstream files' form and with their statistics.
 //!
 //! Product number n of a seed is always the same, however many are made, so a small catalogue is the beginning of
-//! a large one. About one product in six carries something awkward that the real catalogue has too: quotes,
+//! a large one. About one product in five carries something awkward that the real catalogue has too: quotes,
 //! no-break spaces and slashes in option values, an empty title, a blank bullet point, a price beyond all ceilings.
 
 mod awkward;

@@ -1,0 +1,157 @@
+//! `lens quickstart`, `sweep`, `sft`, `estimate` and `bench loop` on tiny models.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+mod tiny;
+
+use tiny::{build_models, sets, settings};
+
+/// The models, made once.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            build_models(folder.path());
+            folder
+        })
+        .path()
+}
+
+fn run(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().expect("lens starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let code = output.status.code().expect("lens exits by itself");
+    (code, text(&output.stdout), text(&output.stderr))
+}
+
+fn lens(verb: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lens"));
+    command.arg(verb);
+    command
+}
+
+fn path(name: &str) -> String {
+    folder().join(name).display().to_string()
+}
+
+#[test]
+fn a_sweep_prints_the_table_and_does_not_repeat_itself() {
+    let sweep = |more: &[&str]| {
+        let mut command = lens("sweep");
+        command.args(settings(folder())).args(sets(&["name=swept", "train.steps=2"]));
+        command.args(sets(more)).args(["--methods", "opd,lens", "--jobs", "2", "--limit", "3"]);
+        command.args(["--format", "json"]);
+        run(&mut command)
+    };
+    let (code, first, stderr) = sweep(&["seeds=[7,8]"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("4 of 4 runs"), "{stderr}");
+    let table: serde_json::Value = serde_json::from_str(&first).expect("JSON");
+    let rows = table["rows"].as_array().expect("rows");
+    let methods: Vec<_> = rows.iter().map(|row| row["method"].as_str()).collect();
+    assert_eq!(methods, [None, Some("opd"), Some("lens")], "before training comes first");
+    assert!(rows.iter().all(|row| row["success_rate"].as_array().map(Vec::len) == Some(2)));
+
+    let metrics = folder().join("swept-student-small-opd/seed-7/metrics.jsonl");
+    let before = std::fs::metadata(&metrics).and_then(|file| file.modified()).expect("a file");
+    let (code, again, stderr) = sweep(&["seeds=[7,8]"]);
+    assert_eq!((code, again), (0, first), "{stderr}");
+    let after = std::fs::metadata(&metrics).and_then(|file| file.modified()).expect("a file");
+    assert_eq!(before, after, "a finished run is not repeated");
+
+    let (code, _, stderr) = sweep(&["optimizer.lr=2e-3"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("another configuration"), "{stderr}");
+}
+
+#[test]
+fn quickstart_compares_and_draws() {
+    let out = path("quick");
+    let mut command = lens("quickstart");
+    command.args(["--compare", "--steps", "2", "--tasks", "2", "--out", &out, "--models"]);
+    let (code, stdout, stderr) = run(command.arg(folder()));
+    assert_eq!(code, 0, "{stderr}");
+    for part in ["lens", "opd", "before", "after", "horizon:", "lens eval", "lens play"] {
+        assert!(stdout.contains(part), "no {part} in:\n{stdout}");
+    }
+    let plot = std::fs::read_to_string(Path::new(&out).join("quickstart.svg")).expect("a plot");
+    assert!(plot.contains("<polyline"), "{plot}");
+}
+
+#[test]
+fn demonstrations_are_learned_from_a_file_or_an_expert() {
+    let data = folder().join("chats.jsonl");
+    let chat = |answer: &str| {
+        let messages = serde_json::json!([
+            { "role": "user", "content": "Where is the apple?" },
+            { "role": "assistant", "content": answer },
+        ]);
+        serde_json::json!({ "messages": messages }).to_string()
+    };
+    std::fs::write(&data, [chat("On the table."), chat("On the table.")].join("\n"))
+        .expect("a file");
+    let loss = |stdout: &str| -> f64 {
+        let rest = stdout.split("last loss ").nth(1).expect("a loss");
+        rest.split(';').next().and_then(|text| text.parse().ok()).expect("a number")
+    };
+    let sft = |out: &str, steps: &str, more: &[&str]| {
+        let mut command = lens("sft");
+        command.args([&path("student-small"), &path(out), "--lr", "1e-2", "--steps", steps]);
+        run(command.args(more))
+    };
+    let data = data.display().to_string();
+    let (code, short, stderr) = sft("sft-1", "1", &["--data", &data]);
+    assert_eq!(code, 0, "{stderr}");
+    let (_, long, _) = sft("sft-30", "30", &["--data", &data]);
+    assert!(loss(&long) < 0.5 * loss(&short), "{short} {long}");
+    let (code, stdout, stderr) = sft("sft-expert", "2", &["--tasks", "3"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("examples"), "{stdout}");
+
+    let (code, _, stderr) = sft("sft-30", "1", &["--data", &data]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("is there already"), "{stderr}");
+    let broken = folder().join("broken.jsonl");
+    let ours = serde_json::json!({ "messages": [{ "role": "user", "content": "x" }] }).to_string();
+    for (text, complaint) in [("{\"messages\": 3}", "invalid type"), (ours.as_str(), "assistant")] {
+        std::fs::write(&broken, format!("{}\n{text}\n", chat("x"))).expect("a file");
+        let (code, _, stderr) = sft("sft-no", "1", &["--data", &broken.display().to_string()]);
+        assert_eq!(code, 1, "{stderr}");
+        assert!(stderr.contains("broken.jsonl:2") && stderr.contains(complaint), "{stderr}");
+    }
+}
+
+#[test]
+fn an_estimate_needs_no_run_and_tells_of_missing_models() {
+    let mut command = lens("estimate");
+    let (code, stdout, stderr) = run(command.args(settings(folder())).arg("--json"));
+    assert_eq!(code, 0, "{stderr}");
+    let costs: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let costs = &costs["per_seed"];
+    assert_eq!(costs["steps"], 250);
+    assert!(costs["prompt_tokens"].as_u64() > Some(50), "{costs}");
+    assert!(costs["hours"].as_f64() > Some(0.0), "{costs}");
+    let (code, _, stderr) = run(lens("estimate").args(sets(&["student.path=nowhere"])));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("nowhere") && stderr.contains("student.path"), "{stderr}");
+}
+
+#[test]
+fn the_loop_is_taken_apart_by_stage() {
+    let mut command = lens("bench");
+    command.args(["loop", "--batches", "1", "--horizon", "3", "--json"]);
+    let (code, stdout, stderr) = run(command.args(settings(folder())));
+    assert_eq!(code, 0, "{stderr}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let (opd, lens) = (&report["opd"], &report["lens"]);
+    assert_eq!(opd["forks"], 0);
+    assert_eq!(opd["turns"], lens["turns"], "the same episodes at the same horizon");
+    assert!(lens["forks"].as_u64() > Some(0), "{report}");
+    for stage in ["generate", "score", "train"] {
+        assert!(opd["seconds"][stage].as_f64() > Some(0.0), "{stage}: {report}");
+    }
+    assert!(lens["seconds"]["fork: generate"].as_f64() > Some(0.0), "{report}");
+}
