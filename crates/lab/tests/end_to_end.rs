@@ -124,8 +124,7 @@ fn parts_and_learner(config: &Config) -> (Parts, NativeLearner) {
     };
     let with_teacher = Some((teacher.clone(), config.teacher.path.as_path()));
     let learner = || {
-        NativeLearner::load(&config.student.path, with_teacher.clone(), options.clone())
-            .expect("it loads")
+        NativeLearner::load(&config.student.path, with_teacher.clone(), options).expect("it loads")
     };
     let parts = Parts {
         config: config.clone(),

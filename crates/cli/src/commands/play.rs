@@ -262,7 +262,7 @@ impl Session {
         let text = model.codec().text(&answer.tokens).map_err(broken)?;
         writeln!(out, "model: {}\n", text.trim())?;
         match parse::action(&text) {
-            Some(action) => self.act(&action, out),
+            Some(action) => self.act(action, out),
             None => Ok(writeln!(out, "There is no action in that.")?),
         }
     }
