@@ -89,22 +89,23 @@ fn shape(
     }
 }
 
-/// Everything a teacher learns; students learn all but commenting.
+/// Everything a teacher learns; the small student learns all but commenting.
 const TEACHER: &[Lesson] = &[Lesson::Act, Lesson::Comment, Lesson::Obey];
 const STUDENT: &[Lesson] = &[Lesson::Act, Lesson::Obey];
 
 /// The laboratory's models: a Qwen3 teacher with two students, and a Qwen2.5 pair for the cross-family table.
 ///
-/// Students stop early: they know the language, the format and how to follow a hint, and play poorly.
+/// Students stop early: they know the language, the format and how to follow a hint, and play poorly. The large student
+/// is what the teacher was after its first course.
 pub fn plans() -> Vec<ModelPlan> {
     let language = |steps| Course { steps, lr: 2e-3, prompt_weight: 0.1 };
     let play = |steps| Course { steps, lr: 1.5e-3, prompt_weight: 0.0 };
     let plan = |name, config, lessons, courses| ModelPlan { name, config, lessons, courses };
-    let teaching = || vec![language(1000), play(1600)];
+    let teaching = || vec![language(1000), play(1600), play(1200)];
     vec![
         plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, teaching()),
         plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, vec![language(900)]),
-        plan("student-large", shape(Family::Qwen3, 160, 5, 448), STUDENT, vec![language(1000)]),
+        plan("student-large", shape(Family::Qwen3, 192, 6, 512), TEACHER, vec![language(1000)]),
         plan("teacher-qwen2.5", shape(Family::Qwen2, 160, 5, 448), TEACHER, teaching()),
         plan("student-qwen2.5", shape(Family::Qwen2, 96, 3, 256), STUDENT, vec![language(900)]),
     ]

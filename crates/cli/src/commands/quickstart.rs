@@ -41,6 +41,15 @@ pub(crate) struct Quickstart {
 
 impl Quickstart {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        for name in ["teacher", "student-small"] {
+            let folder = self.models.join(name);
+            if !folder.is_dir() {
+                return Err(Failure::user(format!(
+                    "there is no model in {}; run lens in the project's folder, where assets/lab is, or give --models",
+                    folder.display()
+                )));
+            }
+        }
         let stop = interrupt::stop_flag()?;
         let mut methods = vec![MethodName::Lens];
         if self.compare {
@@ -150,7 +159,9 @@ pub(crate) fn laboratory(config: &mut Config, models: &Path) {
     config.rollout.max_prompt_tokens = 1536;
     config.rollout.max_response_tokens = 48;
     config.eval.max_tokens = 48;
-    config.optimizer.lr = 2e-4;
+    config.optimizer.lr = 5e-4;
+    config.locate.residence = 2;
+    config.tcod.growth = 2;
 }
 
 fn report(
@@ -196,4 +207,23 @@ fn report(
     }
     writeln!(out, "  the student is in {}", model.display())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_settings_are_those_of_the_laboratory_file() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/laboratory.toml");
+        let of_file = resolve(&[file], &[]).expect("it is sound").config;
+        let mut built_in = resolve(&[], &[]).expect("defaults are sound").config;
+        laboratory(&mut built_in, Path::new("assets/lab"));
+        // What a run is called and how long it is differs on purpose.
+        built_in.name.clone_from(&of_file.name);
+        built_in.seeds.clone_from(&of_file.seeds);
+        built_in.train.clone_from(&of_file.train);
+        built_in.eval.workers = of_file.eval.workers;
+        assert_eq!(built_in, of_file);
+    }
 }
