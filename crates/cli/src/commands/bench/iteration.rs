@@ -195,9 +195,8 @@ impl Measured {
 
 impl Iteration {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let mut config = self.config.resolve()?.config;
+        let config = self.config.resolve()?.config;
         world::set_threads(config.threads)?;
-        config.task.turn_limit = self.horizon.max(1);
         let opd = self.measure(&config, "method=opd")?;
         let lens = self.measure(&config, "method=lens")?;
         let ratio = lens.total() / opd.total();
@@ -272,7 +271,8 @@ impl Iteration {
         if let MethodParams::Lens(lens) = &mut params {
             lens.locate.clock = Clock::Full;
         }
-        let setting = Setting { seed, max_turns: config.task.turn_limit };
+        // Rollouts end at the horizon; forks go on behind it, as they do in training.
+        let setting = Setting { seed, max_turns: self.horizon.clamp(1, config.task.turn_limit) };
         let mut method = params.build(setting).map_err(|error| Failure::User(error.into()))?;
         let explorer = Explorer {
             setup: setup(&config, &benchmark),
