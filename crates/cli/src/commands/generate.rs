@@ -34,7 +34,7 @@ pub(crate) struct Generate {
     #[arg(long, requires = "chat", value_name = "TEXT")]
     system: Option<String>,
     /// 0 takes the most likely token every time.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Keep the fewest most likely tokens that reach this probability together.
     #[arg(long, default_value_t = 1.0, value_name = "P")]
