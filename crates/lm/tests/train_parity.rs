@@ -26,10 +26,14 @@ fn doubles(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&value| f64::from(value)).collect()
 }
 
+/// The fixtures' `pad_token_id`.
+const PADDING: usize = 0;
+
 fn check(family: &str, recompute: bool) {
     let folder = common::fixture(family);
     let checkpoint = Checkpoint::open(&folder).expect("checkpoint");
     let config = checkpoint.files.config.clone();
+    let (tied_head, hidden_size) = (config.tied_head, config.hidden_size);
     let expected = tensors(&folder.join("expected.safetensors"));
     let gradients = tensors(&folder.join("gradients.safetensors"));
     let text = std::fs::read_to_string(folder.join("expected.json")).expect("fixture");
@@ -84,7 +88,12 @@ fn check(family: &str, recompute: bool) {
     for view in trainer.gradients() {
         let theirs = &gradients[view.name];
         assert_eq!(view.shape, theirs.shape, "{}", view.name);
-        let error = relative_error(view.data, &doubles(&theirs.data));
+        let mut ours = view.data.to_vec();
+        // PyTorch gives the input embedding of the padding token no gradient, even where the token is an ordinary input.
+        if view.name == "model.embed_tokens.weight" && !tied_head {
+            ours[PADDING * hidden_size..(PADDING + 1) * hidden_size].fill(0.0);
+        }
+        let error = relative_error(&ours, &doubles(&theirs.data));
         assert!(error < 1e-4, "{family} {}: gradients differ by {error}", view.name);
         seen += 1;
     }
