@@ -42,8 +42,8 @@ pub struct Course {
     pub steps: u64,
     /// The highest learning rate.
     pub lr: f64,
-    /// How much a prompt token counts in the first half of the steps, next to a response token's 1. Without it a fresh
-    /// model takes many times as long to learn to copy names from the prompt.
+    /// How much a prompt token counts in the first half of the steps, next to a response token's 1: a fresh model has
+    /// the language to learn, and most of it stands in the prompts.
     pub prompt_weight: f32,
 }
 

@@ -88,7 +88,8 @@ impl Eval {
     }
 }
 
-fn mean_and_deviation(values: &[f64]) -> String {
+/// Mean and, over several seeds, deviation.
+pub(crate) fn mean_and_deviation(values: &[f64]) -> String {
     match summary(values) {
         Ok(summary) => match summary.std {
             Some(deviation) => format!("{:.1} ± {deviation:.1}", summary.mean),

@@ -5,10 +5,10 @@ use std::io::Write;
 
 use lens_config::Config;
 use lens_config::schema::{BenchmarkName, MethodName};
-use lens_opd::stats::summary;
 use lens_train::evaluate::{Evaluation, TaskResult};
 use serde_json::json;
 
+use crate::commands::eval::mean_and_deviation;
 use crate::failure::Failure;
 
 /// How a table is printed.
@@ -158,16 +158,16 @@ impl Table {
             let mut line = vec![student.clone(), method_name, seeds.len().to_string()];
             for split in &splits {
                 let cells = self.cells(seeds, split);
-                line.push(spread(&cells.success));
+                line.push(mean_and_deviation(&cells.success));
                 let gain = self.gain(student, split, &cells.success);
                 line.push(match (method, gain) {
                     (Some(MethodName::Opd) | None, _) | (_, None) => "-".to_owned(),
                     (_, Some(gain)) => format!("{gain:+.1}"),
                 });
                 if self.benchmark != BenchmarkName::Alfworld {
-                    line.push(spread(&cells.score));
+                    line.push(mean_and_deviation(&cells.score));
                 }
-                line.push(spread(&cells.rounds));
+                line.push(mean_and_deviation(&cells.rounds));
             }
             lines.push(line);
         }
@@ -215,17 +215,6 @@ impl Table {
 
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// Mean and, over several seeds, deviation.
-fn spread(values: &[f64]) -> String {
-    match summary(values) {
-        Ok(summary) => match summary.std {
-            Some(deviation) => format!("{:.1} ± {deviation:.1}", summary.mean),
-            None => format!("{:.1}", summary.mean),
-        },
-        Err(_) => "-".to_owned(),
-    }
 }
 
 #[cfg(test)]
