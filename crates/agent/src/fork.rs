@@ -7,22 +7,18 @@
 mod judge;
 
 use lens_engine::{
-    CallFailure, Codec, CrossContext, CrossContextTarget, EngineError, GenerateCall, Message,
-    Policy, Sampling, ScoreCall, Teacher,
+    CallFailure, CrossContextTarget, EngineError, GenerateCall, Message, Policy, Sampling, Teacher,
 };
 use lens_env::{Actions, PastStep, Status};
-use lens_opd::episode::{Actor, ScoredTurn, TurnDrop};
+use lens_opd::episode::Actor;
 use lens_opd::random::{Purpose, StreamKey};
-use lens_opd::validate::fork::{
-    Branch, BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkRequest, ForkResult, Pair, Side,
-};
+use lens_opd::validate::fork::{BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkRequest, Side};
 use rayon::prelude::*;
 
 use crate::episode::{Episode, Turn};
 use crate::parse;
 use crate::player::Player;
 use crate::prompts::{diagnostic_cue, hinted_message};
-use crate::score::{annotate, tokens_of};
 use crate::setup::Setup;
 
 /// How the forks of a batch are sampled.

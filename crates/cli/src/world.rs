@@ -6,17 +6,28 @@ use std::sync::Arc;
 use lens_config::method::loss_params;
 use lens_config::schema::{BenchmarkName, Config, WeightsName};
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
 use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{self, GoalKind, ObservationMode, Shop, ShopSettings, WebShop};
+use lens_env::{Benchmark, OfKinds};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 
 use crate::failure::Failure;
 
-/// The benchmark a configuration names: official data where `task.data` says so, else what is built in.
+/// The benchmark a configuration names, narrowed to `task.kinds` if there are any.
 pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
+    let whole = whole_benchmark(config)?;
+    if config.task.kinds.is_empty() {
+        return Ok(whole);
+    }
+    let narrowed = OfKinds::new(whole, &config.task.kinds)
+        .map_err(|error| Failure::User(anyhow::Error::new(error).context("task.kinds")))?;
+    Ok(Arc::new(narrowed))
+}
+
+/// Official data where `task.data` says so, else what is built in.
+fn whole_benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
     let data = &config.task.data;
     let built_in = data.as_os_str().is_empty();
     match config.task.benchmark {

@@ -48,6 +48,7 @@ fn lens_params(config: &Config) -> LensParams {
             clock: match locate.clock {
                 ClockName::GapAdaptive => Clock::GapAdaptive,
                 ClockName::FixedF2b => Clock::FixedF2b,
+                ClockName::Full => Clock::Full,
             },
             eta: locate.residence,
             k_max: (locate.max_horizon > 0).then_some(locate.max_horizon),
@@ -56,6 +57,7 @@ fn lens_params(config: &Config) -> LensParams {
                 ProposalName::TopKl => Proposal::TopKl,
                 ProposalName::LastTurn => Proposal::LastTurn,
                 ProposalName::Random => Proposal::Random,
+                ProposalName::KlRange => Proposal::KlRange,
             },
             proposals: locate.proposals_per_episode,
             ..LocateParams::default()

@@ -88,6 +88,8 @@ words! {
         GapAdaptive = "gap-adaptive",
         /// At TCOD-F2B's fixed pace (ablation).
         FixedF2b = "fixed-f2b",
+        /// Not at all: always the full length (diagnostics of section 3).
+        Full = "full",
     }
 }
 
@@ -100,6 +102,8 @@ words! {
         LastTurn = "last-turn",
         /// A random valid turn (diagnostics).
         Random = "random",
+        /// Turns spread evenly over the range of divergences (diagnostic of figure 2b).
+        KlRange = "kl-range",
     }
 }
 
@@ -208,6 +212,8 @@ section! {
         benchmark: BenchmarkName = BenchmarkName::Alfworld,
         /// The official data (a folder or archive); empty means the games or catalogue that are built in.
         data: PathBuf = PathBuf::new(),
+        /// Only tasks of these kinds, in every split; empty means all.
+        kinds: Vec<String> = Vec::new(),
         /// The split to train on.
         train_split: String = "train".to_owned(),
         /// The splits to evaluate on.

@@ -13,6 +13,7 @@ pub mod demonstration;
 pub mod environment;
 pub mod error;
 pub mod expert;
+pub mod kinds;
 pub mod scienceworld;
 pub mod webshop;
 
@@ -21,3 +22,4 @@ pub use demonstration::{DemonstratedStep, Demonstration, demonstrate};
 pub use environment::{Actions, Environment, Snapshot, Status, View};
 pub use error::EnvError;
 pub use expert::{Decision, Expert, PastStep, Window};
+pub use kinds::OfKinds;

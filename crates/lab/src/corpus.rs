@@ -70,30 +70,63 @@ fn obeying_answer(plan: &str, decision: &Decision) -> String {
     format!("{thought} <action>{}</action>", decision.action)
 }
 
-/// Texts from the expert's play of `tasks`, one stream of draws per task. `None` from a benchmark without an expert.
+/// Texts from demonstrations of `tasks`, one stream of draws per task: the expert's play, or, from a benchmark without an
+/// expert, the actions that are known to solve a task. A task that nobody can solve gives none.
 pub fn corpus(
     benchmark: &Arc<dyn Benchmark>,
     tasks: &[Task],
     options: &CorpusOptions,
-) -> Result<Option<Vec<Text>>, EnvError> {
+) -> Result<Vec<Text>, EnvError> {
     let wording = Wording::of(benchmark.name());
-    if benchmark.expert().is_none() {
-        return Ok(None);
-    }
     let per_task: Result<Vec<Vec<Text>>, EnvError> = tasks
         .par_iter()
         .enumerate()
         .map(|(number, task)| {
             let key = StreamKey::new(options.seed, 0, number as u64, Purpose::Data, 0);
+            let mut draws = key.open();
             match benchmark.expert() {
-                Some(expert) => {
-                    episode(benchmark, &*expert, wording, task, options, &mut key.open())
-                }
-                None => Ok(Vec::new()),
+                Some(expert) => episode(benchmark, &*expert, wording, task, options, &mut draws),
+                None => retold(benchmark, wording, task, options, &mut draws),
             }
         })
         .collect();
-    Ok(Some(per_task?.into_iter().flatten().collect()))
+    Ok(per_task?.into_iter().flatten().collect())
+}
+
+/// What goes before a known action: the one who found it gave no reason.
+const NEXT_STEP: &str = "The next step is clear.";
+
+/// The texts of a known solution. Wrong plans are other actions of it.
+fn retold(
+    benchmark: &Arc<dyn Benchmark>,
+    wording: Wording,
+    task: &Task,
+    options: &CorpusOptions,
+    draws: &mut Stream,
+) -> Result<Vec<Text>, EnvError> {
+    let Some(actions) = benchmark.reference_actions(task)? else { return Ok(Vec::new()) };
+    let mut environment = benchmark.clone().environment()?;
+    let mut view = environment.reset(task)?;
+    let mut past: Vec<PastStep> = Vec::new();
+    let mut texts = Vec::new();
+    for action in actions.iter().take(options.turn_limit) {
+        if view.status != Status::Running {
+            break;
+        }
+        let window = Window::of(&view, &past, options.history);
+        let decision = Decision { thought: NEXT_STEP.to_owned(), action: action.clone() };
+        let other = draws.below(2 * actions.len() as u64).unwrap_or_default() as usize;
+        let plan = actions.get(other).unwrap_or(action);
+        lessons(wording, &window, &decision, Some(plan), options, draws, &mut texts);
+        let next = environment.step(action)?;
+        let before = std::mem::replace(&mut view, next);
+        past.push(PastStep {
+            step: past.len(),
+            observation: before.observation,
+            action: action.clone(),
+        });
+    }
+    Ok(texts)
 }
 
 fn episode(
@@ -109,16 +142,10 @@ fn episode(
     let mut past: Vec<PastStep> = Vec::new();
     let mut texts = Vec::new();
     while view.status == Status::Running && past.len() < options.turn_limit {
-        let window = Window {
-            task: view.task.clone(),
-            history: past[past.len().saturating_sub(options.history)..].to_vec(),
-            steps_taken: past.len(),
-            observation: view.observation.clone(),
-            actions: view.actions.clone(),
-        };
+        let window = Window::of(&view, &past, options.history);
         let decided = expert.decide(&window);
         if let Some(decision) = &decided {
-            lessons(wording, &window, decision, options, draws, &mut texts);
+            lessons(wording, &window, decision, None, options, draws, &mut texts);
         }
         let stray = draws.uniform() < options.stray;
         let action = match (decided, stray) {
@@ -135,21 +162,22 @@ fn episode(
     Ok(texts)
 }
 
-fn lessons(
+/// One turn's lessons. The comments are on `plan`; without one, half of the plans are right, half are any other command.
+pub(crate) fn lessons(
     wording: Wording,
     window: &Window,
     decision: &Decision,
+    plan: Option<&str>,
     options: &CorpusOptions,
     draws: &mut Stream,
     texts: &mut Vec<Text>,
 ) {
     let message = turn_message(wording, window);
     if draws.uniform() < options.comments {
-        // Half of the plans are right, half are any other command.
-        let plan = if draws.uniform() < 0.5 {
-            Some(decision.action.clone())
-        } else {
-            random_command(&window.actions, draws)
+        let plan = match plan {
+            Some(plan) => Some(plan.to_owned()),
+            None if draws.uniform() < 0.5 => None,
+            None => random_command(&window.actions, draws),
         };
         let plan = plan.unwrap_or_else(|| decision.action.clone());
         let hint = comment(&plan, decision);

@@ -1,9 +1,13 @@
 //! The recipe: tokenizer, teacher, students.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use lens_agent::prompts::Wording;
+use lens_agent::{Context, Setup};
 use lens_engine::native::{LearnerOptions, NativeLearner};
-use lens_engine::{Codec, EngineError, LearnReport, Message};
+use lens_engine::{Codec, Deadline, EngineError, LearnReport, Learner, Message};
+use lens_env::{Benchmark, EnvError};
 use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
 use lens_lm::config::{Family, ModelConfig};
 use lens_lm::error::LmError;
@@ -12,11 +16,13 @@ use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::tokenizer::{Splitting, chatml_companions, chatml_tokens, train_bpe_with};
 use lens_lm::train::AdamWConfig;
 use lens_opd::objective::LossParams;
+use lens_opd::random::{Purpose, StreamKey};
 use lens_train::TrainError;
 use lens_train::sft::{Example, SftOptions, fine_tune};
 use rayon::prelude::*;
 
-use crate::corpus::{Lesson, Text};
+use crate::corpus::{CorpusOptions, Lesson, Text};
+use crate::own_play::{OwnPlay, own_play};
 
 /// Tokens of the laboratory's vocabulary.
 pub const VOCABULARY: usize = 2048;
@@ -45,10 +51,16 @@ pub struct Course {
     /// How much a prompt token counts in the first half of the steps, next to a response token's 1: a fresh model has
     /// the language to learn, and most of it stands in the prompts.
     pub prompt_weight: f32,
+    /// Games the model plays before the course. The expert's corrections of them are half of what it learns then.
+    pub own_games: usize,
 }
 
 /// Texts of one optimiser step.
 const BATCH: usize = 32;
+
+/// The longest prompt and the longest answer of a model's own games, in tokens.
+const MAX_PROMPT: usize = 1536;
+const MAX_ANSWER: usize = 48;
 
 /// What the recipe can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +71,9 @@ pub enum LabError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The games.
+    #[error(transparent)]
+    Environment(#[from] EnvError),
     /// Learning.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -98,10 +113,12 @@ const STUDENT: &[Lesson] = &[Lesson::Act, Lesson::Obey];
 /// Students stop early: they know the language, the format and how to follow a hint, and play poorly. The large student
 /// is what the teacher was after its first course.
 pub fn plans() -> Vec<ModelPlan> {
-    let language = |steps| Course { steps, lr: 2e-3, prompt_weight: 0.1 };
-    let play = |steps| Course { steps, lr: 1.5e-3, prompt_weight: 0.0 };
+    let language = |steps| Course { steps, lr: 2e-3, prompt_weight: 0.1, own_games: 0 };
+    let play = |steps| Course { steps, lr: 1.5e-3, prompt_weight: 0.0, own_games: 0 };
+    let mend = |steps| Course { steps, lr: 1e-3, prompt_weight: 0.0, own_games: 1200 };
     let plan = |name, config, lessons, courses| ModelPlan { name, config, lessons, courses };
-    let teaching = || vec![language(1000), play(1600), play(1200)];
+    let teaching =
+        || vec![language(1000), play(1600), play(1200), mend(1200), mend(1200), mend(1200)];
     vec![
         plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, teaching()),
         plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, vec![language(900)]),
@@ -165,33 +182,81 @@ pub fn examples(
     Ok(examples?)
 }
 
-/// Teaches a model course `number` (from 0) of its plan and writes it to `directory` in bfloat16. The first course starts
-/// from fresh weights, every other one from what is in `directory`.
-pub fn teach(
-    plan: &ModelPlan,
-    number: usize,
-    tokenizer_json: &[u8],
-    texts: &[Text],
-    seed: u64,
-    directory: &Path,
-    on_step: impl FnMut(u64, &LearnReport),
-) -> Result<(), LabError> {
-    let mut learner = if number == 0 {
-        fresh(plan, tokenizer_json, seed)?
-    } else {
-        NativeLearner::load(directory, None, learner_options())?
-    };
-    let examples = examples(&learner, texts, plan.lessons)?;
-    let course = plan.courses[number];
-    let options = SftOptions {
-        steps: course.steps,
-        batch_size: BATCH,
-        lr: course.lr,
-        warmup: course.steps / 20,
-        prompt_weight: course.prompt_weight,
-        seed: seed + number as u64,
-    };
-    fine_tune(&mut learner, &examples, &options, on_step)?;
-    learner.save_model_as(directory, Dtype::Bf16)?;
-    Ok(())
+/// What a build's courses have in common.
+pub struct School<'a> {
+    /// The games the models play themselves; its expert corrects them.
+    pub benchmark: &'a Arc<dyn Benchmark>,
+    /// The laboratory's tokenizer.
+    pub tokenizer_json: &'a [u8],
+    /// The expert's texts.
+    pub texts: &'a [Text],
+    /// How texts are made, the seed among it.
+    pub corpus: CorpusOptions,
+}
+
+impl School<'_> {
+    /// Teaches a model course `number` (from 0) of its plan and writes it to `directory` in bfloat16. The first course
+    /// starts from fresh weights, every other one from what is in `directory`. `on_play` hears of the model's own games,
+    /// if the course begins with some.
+    pub fn teach(
+        &self,
+        plan: &ModelPlan,
+        number: usize,
+        directory: &Path,
+        on_play: impl FnOnce(&OwnPlay),
+        on_step: impl FnMut(u64, &LearnReport),
+    ) -> Result<(), LabError> {
+        let mut learner = if number == 0 {
+            fresh(plan, self.tokenizer_json, self.corpus.seed)?
+        } else {
+            NativeLearner::load(directory, None, learner_options())?
+        };
+        let course = plan.courses[number];
+        let seed = self.corpus.seed + number as u64;
+        let mut examples = examples(&learner, self.texts, plan.lessons)?;
+        if course.own_games > 0 {
+            let own = self.own_play(&mut learner, course.own_games, number)?;
+            on_play(&own);
+            let own = self::examples(&learner, &own.texts, plan.lessons)?;
+            // As many of the expert's as of the model's own.
+            StreamKey::new(seed, 0, 0, Purpose::Data, 2).open().shuffle(&mut examples);
+            examples.truncate(own.len());
+            examples.extend(own);
+        }
+        let options = SftOptions {
+            steps: course.steps,
+            batch_size: BATCH,
+            lr: course.lr,
+            warmup: course.steps / 20,
+            prompt_weight: course.prompt_weight,
+            seed,
+        };
+        fine_tune(&mut learner, &examples, &options, on_step)?;
+        learner.save_model_as(directory, Dtype::Bf16)?;
+        Ok(())
+    }
+
+    fn own_play(
+        &self,
+        learner: &mut NativeLearner,
+        games: usize,
+        number: usize,
+    ) -> Result<OwnPlay, LabError> {
+        let mut tasks = self.benchmark.tasks("train")?;
+        let key = StreamKey::new(self.corpus.seed, number as u64, 0, Purpose::TaskOrder, 0);
+        key.open().shuffle(&mut tasks);
+        tasks.truncate(games);
+        let setup = Setup {
+            benchmark: self.benchmark.clone(),
+            wording: Wording::of(self.benchmark.name()),
+            context: Context::Window,
+            history: self.corpus.history,
+            turn_limit: self.corpus.turn_limit,
+            max_prompt_tokens: MAX_PROMPT,
+            max_response_tokens: MAX_ANSWER,
+            deadline: Deadline::never(),
+        };
+        let policy = learner.snapshot()?;
+        own_play(&setup, &*policy, &tasks, number as u64, &self.corpus)
+    }
 }

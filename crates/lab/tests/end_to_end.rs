@@ -12,7 +12,9 @@ use lens_env::alfworld::{self, Alfworld};
 use lens_env::webshop::{ObservationMode, ShopSettings, WebShop, generator};
 use lens_env::{Benchmark, Task};
 use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
-use lens_lab::recipe::{self, Course, ModelPlan};
+use lens_lab::own_play::OwnPlay;
+use lens_lab::recipe::{Course, School};
+use lens_lab::tiny;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 use lens_train::checkpoint::Damaged;
@@ -51,24 +53,9 @@ fn build(benchmark: Arc<dyn Benchmark>, keep: fn(&Task) -> bool) -> Models {
     let mut tasks = benchmark.tasks("train").expect("a split");
     tasks.retain(keep);
     tasks.truncate(40);
-    let options = CorpusOptions { seed: 3, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
-    let texts = corpus(&benchmark, &tasks, &options).expect("it plays").expect("an expert");
-    let tokenizer = recipe::tokenizer(&texts, 200).expect("a tokenizer");
-    let teach = |name: &'static str, seed: u64, lessons: &'static [Lesson]| {
-        let mut plan: ModelPlan = recipe::plans().remove(1);
-        plan.config.hidden_size = 32;
-        plan.config.heads = 2;
-        plan.config.head_dim = 16;
-        plan.config.layers = 2;
-        plan.config.intermediate_size = 64;
-        (plan.name, plan.lessons) = (name, lessons);
-        plan.courses = vec![Course { steps: 40, lr: 1e-2, prompt_weight: 0.1 }];
-        let path = folder.path().join(name);
-        recipe::teach(&plan, 0, &tokenizer, &texts, seed, &path, |_, _| {}).expect("it learns");
-        path
-    };
-    let teacher = teach("teacher", 1, &[Lesson::Act, Lesson::Comment, Lesson::Obey]);
-    let student = teach("student", 2, &[Lesson::Act, Lesson::Obey]);
+    tiny::pair(&benchmark, &tasks, folder.path()).expect("it learns");
+    let inside = |name: &str| folder.path().join(name);
+    let (teacher, student) = (inside("teacher"), inside("student-small"));
     Models { _folder: folder, benchmark, teacher, student }
 }
 
@@ -398,4 +385,40 @@ fn several_steps_in_a_row_that_are_not_finite_stop_the_run() {
     let error = run.run(&AtomicBool::new(false), &mut Watch::default()).expect_err("it stops");
     assert!(matches!(error, TrainError::NotFinite { .. }), "{error}");
     assert!(error.to_string().contains("dumps"), "it says where to look: {error}");
+}
+
+#[test]
+fn a_course_with_own_games_learns_from_the_experts_corrections() {
+    let models = models();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut tasks = models.benchmark.tasks("train").expect("a split");
+    tasks.truncate(20);
+    let options = CorpusOptions { seed: 5, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
+    let texts = corpus(&models.benchmark, &tasks, &options).expect("it plays");
+    let tokenizer = std::fs::read(models.teacher.join("tokenizer.json")).expect("a tokenizer");
+    let school = School {
+        benchmark: &models.benchmark,
+        tokenizer_json: &tokenizer,
+        texts: &texts,
+        corpus: options,
+    };
+    let mut plan = tiny::plan("teacher", &[Lesson::Act, Lesson::Comment, Lesson::Obey]);
+    plan.courses = vec![
+        Course { steps: 10, lr: 1e-2, prompt_weight: 0.1, own_games: 0 },
+        Course { steps: 5, lr: 1e-2, prompt_weight: 0.0, own_games: 8 },
+    ];
+    let path = folder.path().join("teacher");
+    school.teach(&plan, 0, &path, |_| panic!("no games yet"), |_, _| {}).expect("it learns");
+    let before = std::fs::read(path.join("model.safetensors")).expect("weights");
+    let mut played = None;
+    let mut steps = 0;
+    let on_play = |own: &OwnPlay| played = Some(own.clone());
+    school.teach(&plan, 1, &path, on_play, |_, _| steps += 1).expect("it learns");
+    let played = played.expect("it played");
+    assert_eq!((played.games, steps), (8, 5));
+    // The expert knows an answer almost everywhere, and a model of ten steps seldom gives it.
+    assert!(played.turns > 24 && played.agreed < played.turns, "{played:?}");
+    let acts = played.texts.iter().filter(|text| text.lesson == Lesson::Act).count();
+    assert_eq!(acts, played.turns);
+    assert_ne!(std::fs::read(path.join("model.safetensors")).expect("weights"), before);
 }

@@ -3,14 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lens_config::method::{loss_params, method_params};
 use lens_config::resolve;
-use lens_engine::native::NativePolicy;
+use lens_engine::Sampling;
+use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
 use lens_lab::recipe;
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::train::AdamWConfig;
+use lens_opd::methods::MethodParams;
+use lens_train::diagnose::{Examination, Findings};
+use lens_train::iteration::Explorer;
 use lens_train::run::{evaluator, setup};
+use lens_train::tasks::TaskOrder;
 
 /// The models of the recipe that are shipped; the Qwen2.5 pair is built on demand.
 const SHIPPED: [&str; 3] = ["teacher", "student-small", "student-large"];
@@ -73,4 +80,68 @@ fn the_teacher_plays_well_and_the_student_poorly() {
     assert!((35.0..=95.0).contains(&teacher), "the teacher solves {teacher} %");
     assert!((2.0..=35.0).contains(&student), "the small student solves {student} %");
     assert!(student + 10.0 < teacher, "{student} % and {teacher} %: there is little to teach");
+}
+
+/// The examination of a fresh copy of the small student.
+fn examined() -> Findings {
+    let overrides = ["rollout.max_response_tokens=48", "rollout.max_prompt_tokens=1536"];
+    let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
+    let mut config = resolve(&[], &overrides).expect("it is right").config;
+    config.task.turn_limit = 8;
+    let benchmark: Arc<dyn Benchmark> =
+        Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
+    let load = |name: &str| NativePolicy::load(&assets().join(name), WeightFormat::F32);
+    let teacher = Arc::new(load("teacher").expect("it loads"));
+    let loss = loss_params(&config);
+    let options = LearnerOptions {
+        format: WeightFormat::F32,
+        loss,
+        top_k: 8,
+        optimizer: AdamWConfig { lr: 1e-4, ..AdamWConfig::default() },
+        recompute: false,
+    };
+    let (student, judge) = (assets().join("student-small"), assets().join("teacher"));
+    let mut learner =
+        NativeLearner::load(&student, Some((teacher.clone(), judge.as_path())), options)
+            .expect("it loads");
+    let MethodParams::Lens(lens) = method_params(&config) else {
+        panic!("the default method is LENS");
+    };
+    let examination = Examination {
+        explorer: Explorer {
+            setup: setup(&config, &benchmark),
+            seed: 7,
+            sampling: Sampling::at(config.rollout.temperature as f32),
+            repeat_times: 1,
+            hint_tokens: config.validate.hint_tokens,
+            estimator: loss.estimator,
+        },
+        lens,
+        forks: 3,
+        loss,
+    };
+    let order = TaskOrder::new(benchmark.tasks("train").expect("a split"), 7);
+    let batches = vec![order.batch(1, 5), order.batch(2, 5)];
+    examination.examine(&mut learner, &*teacher, batches, |_| {}).expect("it examines")
+}
+
+#[test]
+fn the_diagnostics_of_section_3_are_measured_on_a_frozen_student() {
+    let findings = examined();
+    assert_eq!(findings.episodes, 10);
+    // Full length from the first batch on, several forks an episode.
+    assert!(findings.support.iter().any(|depth| depth.turn == 7), "{:?}", findings.support);
+    assert!(findings.support.iter().all(|depth| (0.0..=1.0).contains(&depth.support)));
+    let gain = findings.gain.expect("forks with two futures");
+    assert!(gain.forks > findings.episodes && gain.trajectories > 0, "{gain:?}");
+    assert_eq!(gain.forks, findings.forks.len());
+    // One step towards the teacher raises its tokens, on average over all that disagree.
+    let (mut sum, mut tokens) = (0.0, 0);
+    for group in &findings.responses {
+        let response = group.response.as_ref().map_or(0.0, |interval| interval.estimate);
+        sum += response * group.tokens as f64;
+        tokens += group.tokens;
+    }
+    assert!(tokens > 0 && sum > 0.0, "{tokens} tokens moved by {sum} in all");
+    assert_eq!(examined(), findings);
 }

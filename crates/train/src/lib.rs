@@ -7,6 +7,7 @@
 
 pub mod books;
 pub mod checkpoint;
+pub mod diagnose;
 pub mod error;
 pub mod evaluate;
 pub mod files;

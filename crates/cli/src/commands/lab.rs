@@ -1,15 +1,17 @@
 //! `lens lab`: build the laboratory models.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use lens_engine::LearnReport;
-use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
+use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{self, ObservationMode, WebShop};
+use lens_env::{Benchmark, OfKinds, Task};
 use lens_lab::corpus::{CorpusOptions, corpus};
-use lens_lab::recipe::{self, LabError};
+use lens_lab::recipe::{self, LabError, School};
 
 use crate::failure::Failure;
 use crate::progress::{bar, note_step};
@@ -42,17 +44,34 @@ pub(crate) struct Build {
     /// Optimiser steps of every course instead of the recipe's.
     #[arg(long)]
     steps: Option<u64>,
-    /// Sets of games or catalogues to generate, besides the built-in one.
+    /// Sets of games or catalogues to generate, besides the built-in one. ScienceWorld has its own tasks alone.
     #[arg(long, default_value_t = 1)]
     extra_sets: u64,
+    /// Only tasks of these kinds; all by default, of ScienceWorld those that take few steps.
+    #[arg(long = "kind")]
+    kinds: Vec<String>,
+    /// The most tasks of a kind in a set; all by default.
+    #[arg(long, value_name = "N")]
+    tasks_per_kind: Option<usize>,
 }
 
-/// A benchmark with an expert of its own.
+/// A benchmark somebody can demonstrate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Subject {
     Alfworld,
     Webshop,
+    Scienceworld,
 }
+
+/// ScienceWorld's kinds of task that are solved in a dozen steps, each of which follows from what a prompt shows.
+const SHORT_EXPERIMENTS: [&str; 6] = [
+    "find-living-thing",
+    "find-non-living-thing",
+    "find-plant",
+    "find-animal",
+    "lifespan-longest-lived",
+    "lifespan-shortest-lived",
+];
 
 impl Subject {
     /// Set 0 is the built-in one; every other is generated from a seed of its own, so that none of its games is in a
@@ -73,7 +92,16 @@ impl Subject {
                 let shop = webshop::generator::shop(seed, webshop::ShopSettings::default())?;
                 Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich))
             }
+            Self::Scienceworld => ScienceWorld::open(scienceworld::Options::default())?,
         })
+    }
+
+    /// The split that is demonstrated.
+    fn split(self) -> &'static str {
+        match self {
+            Self::Alfworld | Self::Webshop => "train",
+            Self::Scienceworld => "official_train",
+        }
     }
 }
 
@@ -92,6 +120,34 @@ impl From<LabError> for Failure {
 }
 
 impl Build {
+    /// A set's tasks of the kinds asked for.
+    fn narrowed(&self, whole: Arc<dyn Benchmark>) -> Result<Arc<dyn Benchmark>, Failure> {
+        let kinds = match (self.kinds.is_empty(), self.benchmark) {
+            (true, Subject::Scienceworld) => SHORT_EXPERIMENTS.map(str::to_owned).to_vec(),
+            _ => self.kinds.clone(),
+        };
+        if kinds.is_empty() {
+            return Ok(whole);
+        }
+        let narrowed = OfKinds::new(whole, &kinds)
+            .map_err(|error| Failure::User(anyhow::Error::new(error).context("--kind")))?;
+        Ok(Arc::new(narrowed))
+    }
+
+    /// The tasks of a set that are demonstrated.
+    fn tasks(&self, benchmark: &dyn Benchmark) -> Result<Vec<Task>, Failure> {
+        let mut tasks = benchmark.tasks(self.benchmark.split())?;
+        if let Some(most) = self.tasks_per_kind {
+            let mut taken: BTreeMap<String, usize> = BTreeMap::new();
+            tasks.retain(|task| {
+                let taken = taken.entry(task.kind.clone()).or_default();
+                *taken += 1;
+                *taken <= most
+            });
+        }
+        Ok(tasks)
+    }
+
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let plans: Vec<_> = recipe::plans()
             .into_iter()
@@ -104,20 +160,22 @@ impl Build {
                 names.join(", ")
             )));
         }
-        let mut texts = Vec::new();
-        for set in 0..=self.extra_sets {
-            let benchmark = self.benchmark.set(self.seed, set)?;
-            let options = CorpusOptions {
-                seed: self.seed,
-                stray: 0.12,
-                comments: 0.25,
-                history: 2,
-                turn_limit: benchmark.default_turn_limit().min(30),
-            };
-            let tasks = benchmark.tasks("train")?;
-            texts.extend(corpus(&benchmark, &tasks, &options)?.unwrap_or_default());
+        let built_in = self.narrowed(self.benchmark.set(self.seed, 0)?)?;
+        let options = CorpusOptions {
+            seed: self.seed,
+            stray: 0.12,
+            comments: 0.25,
+            history: 2,
+            turn_limit: built_in.default_turn_limit().min(30),
+        };
+        let mut texts = corpus(&built_in, &self.tasks(&*built_in)?, &options)?;
+        if self.benchmark != Subject::Scienceworld {
+            for set in 1..=self.extra_sets {
+                let benchmark = self.narrowed(self.benchmark.set(self.seed, set)?)?;
+                texts.extend(corpus(&benchmark, &self.tasks(&*benchmark)?, &options)?);
+            }
         }
-        writeln!(out, "{} texts from the expert's play", texts.len())?;
+        writeln!(out, "{} texts from demonstrations", texts.len())?;
         std::fs::create_dir_all(&self.out)?;
         let tokenizer_path = self.out.join("tokenizer.json");
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
@@ -127,10 +185,19 @@ impl Build {
             lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
             tokenizer
         };
+        let school = School {
+            benchmark: &built_in,
+            tokenizer_json: &tokenizer,
+            texts: &texts,
+            corpus: options,
+        };
         for mut plan in plans {
             let folder = self.out.join(plan.name);
             for course in &mut plan.courses {
                 course.steps = self.steps.unwrap_or(course.steps);
+                if built_in.expert().is_none() {
+                    course.own_games = 0;
+                }
             }
             let courses = plan.courses.len();
             for (number, course) in plan.courses.iter().enumerate().skip(self.after_course) {
@@ -141,8 +208,19 @@ impl Build {
                     last = report.loss;
                     note_step(&bar, &what, step, course.steps, report.loss);
                 };
-                recipe::teach(&plan, number, &tokenizer, &texts, self.seed, &folder, on_step)?;
+                let mut played = None;
+                school.teach(&plan, number, &folder, |own| played = Some(own.clone()), on_step)?;
                 bar.finish_and_clear();
+                if let Some(own) = played {
+                    writeln!(
+                        out,
+                        "{what}: {} of {} own games solved before it; {:.1} % of {} turns as the expert",
+                        own.solved,
+                        own.games,
+                        100.0 * own.agreed as f64 / own.turns.max(1) as f64,
+                        own.turns
+                    )?;
+                }
                 writeln!(
                     out,
                     "{what}: {} parameters, {} steps, last loss {last:.4}, in {}",

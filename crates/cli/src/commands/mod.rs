@@ -8,6 +8,7 @@ pub(crate) mod alfworld;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod data;
+pub(crate) mod diagnose;
 pub(crate) mod env;
 pub(crate) mod estimate;
 pub(crate) mod eval;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Eval(eval::Eval),
     /// Train every method on every student with every seed, and print the paper's table.
     Sweep(sweep::Sweep),
+    /// Measure what the paper's section 3 shows: support by depth, divergence against gain, what one update moves.
+    Diagnose(diagnose::Diagnose),
     /// Teach a model demonstrations by supervised learning.
     Sft(sft::Sft),
     /// Say what a configuration will cost before it runs: tokens, teacher calls, memory, disk, time.
@@ -74,6 +77,7 @@ impl Command {
             Self::Train(train) => train.run(out),
             Self::Eval(eval) => eval.run(out),
             Self::Sweep(sweep) => sweep.run(out),
+            Self::Diagnose(diagnose) => diagnose.run(out),
             Self::Sft(sft) => sft.run(out),
             Self::Estimate(estimate) => estimate.run(out),
             Self::Lab(lab) => lab.run(out),

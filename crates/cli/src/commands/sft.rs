@@ -136,9 +136,14 @@ impl Sft {
             history: config.rollout.history,
             turn_limit: config.task.turn_limit,
         };
-        let texts = corpus(&benchmark, &tasks, &options)?.ok_or_else(|| {
-            Failure::user(format!("{} has no expert; give --data FILE", benchmark.name()))
-        })?;
+        let texts = corpus(&benchmark, &tasks, &options)?;
+        if texts.is_empty() {
+            return Err(Failure::user(format!(
+                "nobody demonstrates {} on the split {}; give --data FILE",
+                benchmark.name(),
+                config.task.train_split
+            )));
+        }
         texts
             .iter()
             .filter(|text| text.lesson == Lesson::Act)

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
-use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
-use lens_lab::recipe::{self, Course, ModelPlan};
 
 /// A teacher and a student that know the format and little else.
 pub(crate) fn build_models(folder: &Path) {
@@ -15,26 +13,7 @@ pub(crate) fn build_models(folder: &Path) {
     let mut tasks = benchmark.tasks("train").expect("a split");
     tasks.retain(|task| task.kind == "pick_and_place_simple");
     tasks.truncate(40);
-    let options = CorpusOptions { seed: 3, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
-    let texts = corpus(&benchmark, &tasks, &options).expect("it plays").expect("an expert");
-    let tokenizer = recipe::tokenizer(&texts, 200).expect("a tokenizer");
-    let lessons: [(&str, &'static [Lesson]); 2] = [
-        ("teacher", &[Lesson::Act, Lesson::Comment, Lesson::Obey]),
-        ("student-small", &[Lesson::Act, Lesson::Obey]),
-    ];
-    for (seed, (name, lessons)) in lessons.into_iter().enumerate() {
-        let mut plan: ModelPlan = recipe::plans().remove(1);
-        plan.config.hidden_size = 32;
-        plan.config.heads = 2;
-        plan.config.head_dim = 16;
-        plan.config.layers = 2;
-        plan.config.intermediate_size = 64;
-        plan.lessons = lessons;
-        plan.courses = vec![Course { steps: 40, lr: 1e-2, prompt_weight: 0.1 }];
-        let path = folder.join(name);
-        recipe::teach(&plan, 0, &tokenizer, &texts, seed as u64, &path, |_, _| {})
-            .expect("it learns");
-    }
+    lens_lab::tiny::pair(&benchmark, &tasks, folder).expect("it learns");
 }
 
 /// `--set` before each value.

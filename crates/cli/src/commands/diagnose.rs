@@ -1,0 +1,167 @@
+//! `lens diagnose`: the three diagnostics of the paper's section 3 on frozen students.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use lens_config::method;
+use lens_engine::Sampling;
+use lens_opd::methods::MethodParams;
+use lens_train::diagnose::{Examination, Findings};
+use lens_train::iteration::Explorer;
+use lens_train::run::setup;
+use lens_train::tasks::TaskOrder;
+use serde_json::json;
+
+use super::config::ConfigArgs;
+use crate::failure::Failure;
+use crate::plot::{Line, Plot};
+use crate::progress::bar;
+use crate::world;
+
+/// Measure, on frozen students: support of the teacher's tokens by depth, local divergence against future gain, and
+/// which tokens one update moves (the paper's figure 2).
+#[derive(Debug, clap::Args)]
+pub(crate) struct Diagnose {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The students, Hugging Face directories such as a run's checkpoints; the configuration's student by default.
+    #[arg(long, value_delimiter = ',')]
+    students: Vec<PathBuf>,
+    /// Explorer batches each student plays.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    batches: u16,
+    /// Forks per episode, spread over the range of divergences.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    forks: u16,
+    /// Print JSON for scripts: every fork, every group.
+    #[arg(long)]
+    json: bool,
+    /// Draw support by depth (figure 2a) into this SVG file.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+impl Diagnose {
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let config = self.config.resolve()?.config;
+        world::set_threads(config.threads)?;
+        let MethodParams::Lens(lens) = method::method_params(&config) else {
+            return Err(Failure::user(
+                "the diagnostics fork as LENS-OPD does; set method=lens".to_owned(),
+            ));
+        };
+        let students = if self.students.is_empty() {
+            vec![config.student.path.clone()]
+        } else {
+            self.students.clone()
+        };
+        let benchmark = world::benchmark(&config)?;
+        let seed = config.seeds.first().copied().unwrap_or(0);
+        let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
+        let examination = Examination {
+            explorer: Explorer {
+                setup: setup(&config, &benchmark),
+                seed,
+                sampling: Sampling::at(config.rollout.temperature as f32),
+                repeat_times: config.rollout.repeat_times,
+                hint_tokens: config.validate.hint_tokens,
+                estimator: method::loss_params(&config).estimator,
+            },
+            lens,
+            forks: usize::from(self.forks),
+            loss: method::loss_params(&config),
+        };
+        let mut all = Vec::new();
+        for path in students {
+            let mut config = config.clone();
+            config.student.path.clone_from(&path);
+            let (teacher, mut learner) = world::models(&config)?;
+            let batches = (1..=u64::from(self.batches))
+                .map(|number| order.batch(number, config.rollout.batch_size))
+                .collect();
+            let bar = bar(u64::from(self.batches), "batches");
+            let findings = examination.examine(&mut learner, &*teacher, batches, |done| {
+                bar.set_position(done as u64);
+            })?;
+            bar.finish_and_clear();
+            let name = path.display().to_string();
+            if !self.json {
+                print(&name, &findings, out)?;
+            }
+            all.push((name, findings));
+        }
+        if let Some(file) = &self.plot {
+            std::fs::write(file, support_plot(&all).svg())
+                .map_err(|error| Failure::user(format!("{}: {error}", file.display())))?;
+        }
+        if self.json {
+            let students: Vec<_> = all
+                .iter()
+                .map(|(student, findings)| json!({ "student": student, "findings": findings }))
+                .collect();
+            writeln!(out, "{:#}", json!({ "seed": seed, "students": students }))?;
+        }
+        Ok(())
+    }
+}
+
+fn print(student: &str, findings: &Findings, out: &mut dyn Write) -> Result<(), Failure> {
+    writeln!(out, "{student}: {} episodes", findings.episodes)?;
+    writeln!(out, "  support of the teacher's token where the models disagree, by depth")?;
+    for depth in &findings.support {
+        let (turn, support, positions) = (depth.turn, depth.support, depth.positions);
+        writeln!(out, "    turn {turn:>3}  {support:>7.4}  {positions:>6} positions")?;
+    }
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    match &findings.gain {
+        None => writeln!(out, "  no fork has two complete futures")?,
+        Some(gain) => {
+            writeln!(out, "  local divergence against future gain")?;
+            let correlation =
+                gain.correlation.map_or("none".to_owned(), |value| format!("{value:.3}"));
+            writeln!(out, "    complete forks {}", gain.forks)?;
+            writeln!(out, "    rank correlation {correlation}")?;
+            writeln!(out, "    gain of zero or less {}", percent(gain.non_positive))?;
+            if let Some(hits) = gain.top_divergence_is_top_gain {
+                writeln!(
+                    out,
+                    "    largest divergence is largest gain {} of {} trajectories",
+                    percent(hits),
+                    gain.trajectories
+                )?;
+            }
+        }
+    }
+    writeln!(out, "  rise of the teacher's token after one update, by support and confidence")?;
+    for group in &findings.responses {
+        let word = |high: bool| if high { "high" } else { "low" };
+        let response = group.response.as_ref().map_or("-".to_owned(), |interval| {
+            format!("{:+.4} [{:+.4}, {:+.4}]", interval.estimate, interval.low, interval.high)
+        });
+        writeln!(
+            out,
+            "    support {:<4} confidence {:<4} {:>5} tokens  {response}",
+            word(group.high_support),
+            word(group.high_confidence),
+            group.tokens
+        )?;
+    }
+    Ok(())
+}
+
+fn support_plot(all: &[(String, Findings)]) -> Plot {
+    let line = |(name, findings): &(String, Findings)| Line {
+        name: name.clone(),
+        points: findings
+            .support
+            .iter()
+            .map(|depth| (depth.turn as f64, 100.0 * depth.support))
+            .collect(),
+    };
+    Plot {
+        title: "Support of the teacher's token where the models disagree".to_owned(),
+        x: "turn".to_owned(),
+        y: "support, %".to_owned(),
+        lines: all.iter().map(line).collect(),
+    }
+}
