@@ -13,7 +13,9 @@ use lens_lm::config::{Family, ModelConfig};
 use lens_lm::error::LmError;
 use lens_lm::init::FreshWeights;
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::tokenizer::{Splitting, chatml_companions, chatml_tokens, train_bpe_with};
+use lens_lm::tokenizer::{
+    SpecialToken, Splitting, chatml_companions, chatml_tokens, train_bpe_with,
+};
 use lens_lm::train::AdamWConfig;
 use lens_opd::objective::LossParams;
 use lens_opd::random::{Purpose, StreamKey};
@@ -128,6 +130,19 @@ pub fn plans() -> Vec<ModelPlan> {
     ]
 }
 
+/// What stands around a thing in a thought. They are tokens of their own, so that the thing between them is the very
+/// token it is in the list of commands, and finding it there is a lookup.
+const AROUND_THINGS: [&str; 8] = [
+    "I want ",
+    "You want ",
+    "I hold ",
+    "You hold ",
+    "and none is ",
+    "but hold ",
+    "twice for ",
+    "again and found one at ",
+];
+
 /// Trains the tokenizer on a sample of the texts; gives its `tokenizer.json`.
 pub fn tokenizer(texts: &[Text], sample: usize) -> Result<Vec<u8>, LabError> {
     let stride = (texts.len() / sample.max(1)).max(1);
@@ -136,7 +151,11 @@ pub fn tokenizer(texts: &[Text], sample: usize) -> Result<Vec<u8>, LabError> {
         .step_by(stride)
         .flat_map(|text| [text.message.clone(), text.answer.clone()])
         .collect();
-    Ok(train_bpe_with(&sample, VOCABULARY, &chatml_tokens(), Splitting::Phrases)?)
+    let mut tokens = chatml_tokens();
+    tokens.extend(
+        AROUND_THINGS.map(|text| SpecialToken { content: text.to_owned(), special: false }),
+    );
+    Ok(train_bpe_with(&sample, VOCABULARY, &tokens, Splitting::Phrases)?)
 }
 
 /// How a model learns its lessons.

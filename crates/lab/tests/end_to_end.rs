@@ -1,5 +1,6 @@
 //! The whole loop on real, tiny models: every method, exact resume, threads, damaged checkpoints.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,6 +10,7 @@ use lens_config::{Config, resolve};
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
 use lens_engine::{EngineError, LearnReport, LearnRow, Learner, Policy};
 use lens_env::alfworld::{self, Alfworld};
+use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{ObservationMode, ShopSettings, WebShop, generator};
 use lens_env::{Benchmark, Task};
 use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
@@ -22,6 +24,9 @@ use lens_train::iteration::Explored;
 use lens_train::run::Parts;
 use lens_train::{Finish, Progress, Run, TrainError};
 
+const METHODS: [&str; 6] =
+    ["lens", "opd", "tcod-f2b", "tcod-b2f", "guided-opd", "futurebridge-opd"];
+
 struct Models {
     _folder: tempfile::TempDir,
     benchmark: Arc<dyn Benchmark>,
@@ -34,7 +39,7 @@ fn models() -> &'static Models {
     static MODELS: OnceLock<Models> = OnceLock::new();
     MODELS.get_or_init(|| {
         let benchmark = Alfworld::built_in(&alfworld::Options::default()).expect("it is built in");
-        build(Arc::new(benchmark), |task| task.kind == "pick_and_place_simple")
+        build(Arc::new(benchmark), 40, |task| task.kind == "pick_and_place_simple")
     })
 }
 
@@ -44,15 +49,15 @@ fn shoppers() -> &'static Models {
     MODELS.get_or_init(|| {
         let shop = generator::shop(generator::BUILT_IN_SEED, ShopSettings::default())
             .expect("it is built in");
-        build(Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich)), |_| true)
+        build(Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich)), 40, |_| true)
     })
 }
 
-fn build(benchmark: Arc<dyn Benchmark>, keep: fn(&Task) -> bool) -> Models {
+fn build(benchmark: Arc<dyn Benchmark>, most: usize, keep: fn(&Task) -> bool) -> Models {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut tasks = benchmark.tasks("train").expect("a split");
     tasks.retain(keep);
-    tasks.truncate(40);
+    tasks.truncate(most);
     tiny::pair(&benchmark, &tasks, folder.path()).expect("it learns");
     let inside = |name: &str| folder.path().join(name);
     let (teacher, student) = (inside("teacher"), inside("student-small"));
@@ -98,7 +103,10 @@ fn parts(config: &Config) -> Parts {
 fn parts_and_learner(config: &Config) -> (Parts, NativeLearner) {
     let benchmark = match config.task.benchmark {
         BenchmarkName::Webshop => shoppers().benchmark.clone(),
-        _ => models().benchmark.clone(),
+        BenchmarkName::Scienceworld => {
+            scientists().expect("its test asked for it").benchmark.clone()
+        }
+        BenchmarkName::Alfworld => models().benchmark.clone(),
     };
     let teacher =
         Arc::new(NativePolicy::load(&config.teacher.path, WeightFormat::F32).expect("it loads"));
@@ -239,12 +247,61 @@ fn every_method_trains_on_webshop() {
         "rollout.max_prompt_tokens=4000",
         "train.steps=2",
     ];
-    for method in ["lens", "opd", "tcod-f2b", "tcod-b2f", "guided-opd", "futurebridge-opd"] {
+    for method in METHODS {
         let chosen = format!("method={method}");
         let overrides: Vec<&str> = shop.into_iter().chain([chosen.as_str()]).collect();
         let mut config = config(folder.path(), method, &overrides);
         config.teacher.path.clone_from(&shoppers().teacher);
         config.student.path.clone_from(&shoppers().student);
+        let (finish, watch) = run(&config, false, Watch::default());
+        assert_eq!(finish, Finish::Done, "{method}");
+        assert_eq!(watch.forks, watch.accepted + watch.closed, "{method}: the reasons add up");
+        assert!(method != "lens" || watch.forks > 0, "LENS audits turns");
+    }
+}
+
+/// The same for ScienceWorld, where Java and the simulator are there.
+fn scientists() -> Option<&'static Models> {
+    static MODELS: OnceLock<Option<Models>> = OnceLock::new();
+    MODELS
+        .get_or_init(|| {
+            match ScienceWorld::open(scienceworld::Options {
+                cache: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("scienceworld-cache")),
+                ..scienceworld::Options::default()
+            }) {
+                Ok(benchmark) => {
+                    Some(build(benchmark, 8, |task| task.kind == "lifespan-shortest-lived"))
+                }
+                Err(error) => {
+                    let required = std::env::var_os("LENS_REQUIRE_SCIENCEWORLD")
+                        .is_some_and(|value| value == "1");
+                    assert!(!required, "ScienceWorld must be there: {error}");
+                    // Written past the test harness, so that it shows even when the test passes.
+                    let _ = writeln!(std::io::stderr(), "skipped: {error}");
+                    None
+                }
+            }
+        })
+        .as_ref()
+}
+
+#[test]
+fn every_method_trains_on_scienceworld() {
+    let Some(scientists) = scientists() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let laboratory = [
+        "task.benchmark=scienceworld",
+        "task.train_split=official_train",
+        "task.eval_splits=[\"official_dev\"]",
+        "rollout.max_prompt_tokens=4000",
+        "train.steps=2",
+    ];
+    for method in METHODS {
+        let chosen = format!("method={method}");
+        let overrides: Vec<&str> = laboratory.into_iter().chain([chosen.as_str()]).collect();
+        let mut config = config(folder.path(), method, &overrides);
+        config.teacher.path.clone_from(&scientists.teacher);
+        config.student.path.clone_from(&scientists.student);
         let (finish, watch) = run(&config, false, Watch::default());
         assert_eq!(finish, Finish::Done, "{method}");
         assert_eq!(watch.forks, watch.accepted + watch.closed, "{method}: the reasons add up");

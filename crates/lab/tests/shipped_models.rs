@@ -1,18 +1,22 @@
 //! The models under `assets/lab`: whole, small enough, of one vocabulary, and as good as they should be.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use lens_config::method::{loss_params, method_params};
 use lens_config::resolve;
-use lens_engine::Sampling;
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
+use lens_engine::{
+    CallFailure, Codec, Completion, Deadline, EngineError, GenerateCall, Policy, Sampling,
+    ScoreCall, ScoredRow, Teacher,
+};
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
 use lens_lab::recipe;
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
+use lens_opd::episode::DivergenceSource;
 use lens_opd::methods::MethodParams;
 use lens_train::diagnose::{Examination, Findings};
 use lens_train::iteration::Explorer;
@@ -82,8 +86,48 @@ fn the_teacher_plays_well_and_the_student_poorly() {
     assert!(student + 10.0 < teacher, "{student} % and {teacher} %: there is little to teach");
 }
 
-/// The examination of a fresh copy of the small student.
-fn examined() -> Findings {
+/// The teacher, and what it was asked to write.
+struct Listening {
+    inner: Arc<NativePolicy>,
+    asked: Mutex<Vec<GenerateCall>>,
+}
+
+impl Policy for Listening {
+    fn codec(&self) -> &dyn Codec {
+        self.inner.codec()
+    }
+
+    fn version(&self) -> u64 {
+        self.inner.version()
+    }
+
+    fn generate(
+        &self,
+        calls: &[GenerateCall],
+        deadline: Deadline,
+    ) -> Result<Vec<Result<Completion, CallFailure>>, EngineError> {
+        self.asked.lock().expect("nobody panicked").extend_from_slice(calls);
+        self.inner.generate(calls, deadline)
+    }
+}
+
+impl Teacher for Listening {
+    fn divergence(&self) -> DivergenceSource {
+        self.inner.divergence()
+    }
+
+    fn score(
+        &self,
+        student: &dyn Policy,
+        calls: &[ScoreCall],
+        deadline: Deadline,
+    ) -> Result<Vec<Result<ScoredRow, CallFailure>>, EngineError> {
+        self.inner.score(student, calls, deadline)
+    }
+}
+
+/// The examination of a fresh copy of the small student, and what the teacher was asked to write.
+fn examined() -> (Findings, Vec<GenerateCall>) {
     let overrides = ["rollout.max_response_tokens=48", "rollout.max_prompt_tokens=1536"];
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
     let mut config = resolve(&[], &overrides).expect("it is right").config;
@@ -122,12 +166,15 @@ fn examined() -> Findings {
     };
     let order = TaskOrder::new(benchmark.tasks("train").expect("a split"), 7);
     let batches = vec![order.batch(1, 5), order.batch(2, 5)];
-    examination.examine(&mut learner, &*teacher, batches, |_| {}).expect("it examines")
+    let teacher = Listening { inner: teacher, asked: Mutex::default() };
+    let findings =
+        examination.examine(&mut learner, &teacher, batches, |_| {}).expect("it examines");
+    (findings, teacher.asked.into_inner().expect("nobody panicked"))
 }
 
 #[test]
 fn the_diagnostics_of_section_3_are_measured_on_a_frozen_student() {
-    let findings = examined();
+    let (findings, asked) = examined();
     assert_eq!(findings.episodes, 10);
     // Full length from the first batch on, several forks an episode.
     assert!(findings.support.iter().any(|depth| depth.turn == 7), "{:?}", findings.support);
@@ -143,5 +190,17 @@ fn the_diagnostics_of_section_3_are_measured_on_a_frozen_student() {
         tokens += group.tokens;
     }
     assert!(tokens > 0 && sum > 0.0, "{tokens} tokens moved by {sum} in all");
-    assert_eq!(examined(), findings);
+    assert_eq!(examined().0, findings);
+    // The cue: greedy, at most 80 tokens, once for every fork.
+    assert!(
+        asked.iter().all(|call| call.sampling == Sampling::GREEDY && call.max_new_tokens == 80)
+    );
+    let mut forks: Vec<_> = asked
+        .iter()
+        .map(|call| (call.stream.step, call.stream.episode, call.stream.branch))
+        .collect();
+    forks.sort_unstable();
+    forks.dedup();
+    assert_eq!(forks.len(), asked.len());
+    assert!(asked.len() >= gain.forks);
 }

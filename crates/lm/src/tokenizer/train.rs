@@ -46,7 +46,8 @@ pub fn chatml_tokens() -> Vec<SpecialToken> {
 pub enum Splitting {
     /// Between words, and around every digit: a tokenizer for text of any kind.
     Words,
-    /// Only around numbers: whole phrases become tokens. Texts made from templates shrink to a third.
+    /// Only around numbers and between the items of a list: whole phrases become tokens, and a thing keeps its own token
+    /// wherever it is named. Texts made from templates shrink to a third.
     Phrases,
 }
 
@@ -58,7 +59,9 @@ impl Splitting {
                 PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
             ],
             Self::Phrases => {
-                let pattern = SplitPattern::Regex(r"\p{N}+|[^\p{N}]+".to_owned());
+                let item = r", (?:and )?an? ";
+                let pattern =
+                    SplitPattern::Regex(format!(r"\p{{N}}+|{item}|(?:(?!{item})[^\p{{N}}])+"));
                 let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
                     .map_err(|error| error.to_string())?;
                 vec![

@@ -1,0 +1,28 @@
+//! The laboratory's own configurations: they resolve, and differ from one another in nothing but the benchmark.
+
+use std::path::Path;
+
+use lens_config::Config;
+use lens_config::schema::BenchmarkName;
+
+fn laboratory(file: &str) -> Config {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(file);
+    lens_config::resolve(&[path], &[]).expect("a ready file resolves").config
+}
+
+#[test]
+fn every_benchmark_has_the_same_settings() {
+    let alfworld = laboratory("laboratory.toml");
+    assert_eq!(alfworld.task.benchmark, BenchmarkName::Alfworld);
+    let others = [
+        ("laboratory-webshop.toml", BenchmarkName::Webshop),
+        ("laboratory-scienceworld.toml", BenchmarkName::Scienceworld),
+    ];
+    for (file, benchmark) in others {
+        let other = laboratory(file);
+        assert_eq!(other.task.benchmark, benchmark, "{file}");
+        let (name, task) = (alfworld.name.clone(), alfworld.task.clone());
+        let (student, teacher) = (alfworld.student.clone(), alfworld.teacher.clone());
+        assert_eq!(Config { name, task, student, teacher, ..other }, alfworld, "{file}");
+    }
+}
