@@ -1,6 +1,7 @@
 //! `lens bench loop`: where an iteration's time goes, and what LENS costs next to plain OPD at the same horizon.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -185,6 +186,8 @@ struct Measured {
     forks: usize,
     pairs: usize,
     accepted: usize,
+    /// Why pairs are not complete.
+    incomplete: BTreeMap<String, u64>,
 }
 
 impl Measured {
@@ -212,7 +215,7 @@ impl Iteration {
                     "seconds": stages, "total": measured.total(), "turns": measured.turns,
                     "generated_tokens": measured.generated, "trained_rows": measured.trained_rows,
                     "forks": measured.forks, "complete_pairs": measured.pairs,
-                    "accepted": measured.accepted,
+                    "accepted": measured.accepted, "incomplete": measured.incomplete,
                 })
             };
             let object = json!({
@@ -256,6 +259,9 @@ impl Iteration {
             "forks: {}, complete pairs {} ({share:.1} %, goal 99), hints kept {}",
             lens.forks, lens.pairs, lens.accepted
         )?;
+        for (reason, forks) in &lens.incomplete {
+            writeln!(out, "  not complete: {reason} {forks}")?;
+        }
         let verdict = if ratio <= GOAL { "reached" } else { "missed" };
         writeln!(out, "LENS costs {ratio:.2} times OPD (goal: at most {GOAL}, {verdict})")?;
         Ok(())
@@ -315,11 +321,16 @@ impl Iteration {
                 forks: 0,
                 pairs: 0,
                 accepted: 0,
+                incomplete: BTreeMap::new(),
             });
             counts.turns += explored.episodes.iter().map(|one| one.turns.len()).sum::<usize>();
             counts.forks += explored.record.forks.len();
             counts.pairs += explored.record.complete_pairs();
             counts.accepted += explored.record.accepted();
+            for fork in explored.record.forks.iter().filter(|fork| !fork.verdict.is_complete()) {
+                let reason = fork.reason.clone().unwrap_or_default();
+                *counts.incomplete.entry(reason).or_default() += 1;
+            }
             let (train, loss) = (&config.train, method::loss_params(&config));
             loop {
                 let terms = method.terms();
