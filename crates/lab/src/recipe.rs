@@ -143,8 +143,16 @@ const AROUND_THINGS: [&str; 8] = [
     "again and found one at ",
 ];
 
+/// How a benchmark's texts are cut: ALFWorld numbers all its things, the others do not.
+pub fn splitting(benchmark: &str) -> Splitting {
+    match benchmark {
+        "alfworld" => Splitting::Phrases,
+        _ => Splitting::Clauses,
+    }
+}
+
 /// Trains the tokenizer on a sample of the texts; gives its `tokenizer.json`.
-pub fn tokenizer(texts: &[Text], sample: usize) -> Result<Vec<u8>, LabError> {
+pub fn tokenizer(texts: &[Text], sample: usize, splitting: Splitting) -> Result<Vec<u8>, LabError> {
     let stride = (texts.len() / sample.max(1)).max(1);
     let sample: Vec<String> = texts
         .iter()
@@ -155,7 +163,7 @@ pub fn tokenizer(texts: &[Text], sample: usize) -> Result<Vec<u8>, LabError> {
     tokens.extend(
         AROUND_THINGS.map(|text| SpecialToken { content: text.to_owned(), special: false }),
     );
-    Ok(train_bpe_with(&sample, VOCABULARY, &tokens, Splitting::Phrases)?)
+    Ok(train_bpe_with(&sample, VOCABULARY, &tokens, splitting)?)
 }
 
 /// How a model learns its lessons.

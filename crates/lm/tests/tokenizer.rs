@@ -86,6 +86,24 @@ fn a_thing_is_one_token_wherever_phrases_name_it() {
 }
 
 #[test]
+fn clauses_end_at_punctuation_and_numbers() {
+    let texts: Vec<String> = (0..40)
+        .map(|day| format!("In it, you see:\n\ta red box\n\ta door (open). Day {day} [door, box]"))
+        .collect();
+    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Clauses).expect("trains");
+    let tokenizer = Tokenizer::from_json(Path::new("trained"), &json).expect("valid");
+    let pieces = |text: &str| -> Vec<String> {
+        let ids = tokenizer.encode(text).expect("encodes");
+        ids.iter().map(|&id| tokenizer.decode(&[id]).expect("decodes")).collect()
+    };
+    assert_eq!(
+        pieces("In it, you see:\n\ta red box\n"),
+        ["In it", ", ", "you see", ":\n\t", "a red box", "\n"]
+    );
+    assert_eq!(pieces("Day 7 [door, box]"), ["Day ", "7", " ", "[", "door", ", ", "box", "]"]);
+}
+
+#[test]
 fn a_vocabulary_too_small_for_the_bytes_is_refused() {
     let error = train_bpe(&corpus(), 260, &chatml_tokens()).expect_err("too small").to_string();
     assert!(error.contains("261"), "{error}");

@@ -181,7 +181,7 @@ impl Build {
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
             tokenizer
         } else {
-            let tokenizer = recipe::tokenizer(&texts, 4000)?;
+            let tokenizer = recipe::tokenizer(&texts, 4000, recipe::splitting(built_in.name()))?;
             lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
             tokenizer
         };

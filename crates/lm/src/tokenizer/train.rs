@@ -49,10 +49,22 @@ pub enum Splitting {
     /// Only around numbers and between the items of a list: whole phrases become tokens, and a thing keeps its own token
     /// wherever it is named. Texts made from templates shrink to a third.
     Phrases,
+    /// Around numbers and punctuation: for texts with fewer numbers, whose phrases would grow without end.
+    Clauses,
 }
 
 impl Splitting {
     fn pre_tokenizer(self) -> Result<PreTokenizerWrapper, String> {
+        let isolate = |pattern: String| {
+            let pattern = SplitPattern::Regex(pattern);
+            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
+                .map_err(|error| error.to_string())?;
+            let bytes = ByteLevel::new(false, false, false);
+            Ok::<_, String>(vec![
+                PreTokenizerWrapper::Split(split),
+                PreTokenizerWrapper::ByteLevel(bytes),
+            ])
+        };
         let sequence = match self {
             Self::Words => vec![
                 PreTokenizerWrapper::Digits(Digits::new(true)),
@@ -60,14 +72,11 @@ impl Splitting {
             ],
             Self::Phrases => {
                 let item = r", (?:and )?an? ";
-                let pattern =
-                    SplitPattern::Regex(format!(r"\p{{N}}+|{item}|(?:(?!{item})[^\p{{N}}])+"));
-                let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
-                    .map_err(|error| error.to_string())?;
-                vec![
-                    PreTokenizerWrapper::Split(split),
-                    PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)),
-                ]
+                isolate(format!(r"\p{{N}}+|{item}|(?:(?!{item})[^\p{{N}}])+"))?
+            }
+            Self::Clauses => {
+                let marks = r",.:;()\[\]\n\t";
+                isolate(format!(r"\p{{N}}+|[{marks}]+ ?|[^\p{{N}}{marks}]+"))?
             }
         };
         Ok(PreTokenizerWrapper::Sequence(Sequence::new(sequence)))
