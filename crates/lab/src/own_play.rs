@@ -27,7 +27,7 @@ pub struct OwnPlay {
     pub games: usize,
     /// Games solved.
     pub solved: usize,
-    /// Turns at which the expert knew what to do.
+    /// Turns at which the expert knew what to do, of those that do not repeat the one before.
     pub turns: usize,
     /// Turns at which the model did what the expert would have done.
     pub agreed: usize,
@@ -61,6 +61,14 @@ pub fn own_play(
             let mut draws = key.open();
             for turn in &episode.turns {
                 let past = &episode.past[..turn.number.min(episode.past.len())];
+                // A model that is stuck writes the same turn over and over; one lesson of it is enough.
+                let stuck = past.last().is_some_and(|last| {
+                    last.observation == turn.view.observation
+                        && Some(&*last.action) == turn.action.as_deref()
+                });
+                if stuck {
+                    continue;
+                }
                 let window = Window::of(&turn.view, past, setup.history);
                 let Some(decision) = expert.decide(&window) else { continue };
                 own.turns += 1;
