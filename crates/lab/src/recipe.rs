@@ -119,7 +119,7 @@ pub fn plans() -> Vec<ModelPlan> {
     let play = |steps| Course { steps, lr: 1.5e-3, prompt_weight: 0.0, own_games: 0 };
     let mend = |steps| Course { steps, lr: 1e-3, prompt_weight: 0.0, own_games: 1200 };
     let plan = |name, config, lessons, courses| ModelPlan { name, config, lessons, courses };
-    let teaching = || vec![language(1000), play(1600), mend(1000), mend(1000)];
+    let teaching = || vec![language(1000), play(1600), mend(1000)];
     vec![
         plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, teaching()),
         plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, vec![language(900)]),
