@@ -51,12 +51,13 @@ pub fn act_answer(decision: &Decision) -> String {
     format!("{} <action>{}</action>", decision.thought, decision.action)
 }
 
-/// The teacher's sentence about a plan: the expert's thought in the second person, and what follows from it.
+/// The teacher's sentence about a plan.
 pub fn comment(plan: &str, decision: &Decision) -> String {
-    let thought = decision.thought.trim_end_matches('.').replace(", so I ", ", so you ");
-    let thought = thought.strip_prefix("I ").map_or(thought.clone(), |rest| format!("You {rest}"));
-    let verdict = if plan == decision.action { "you are right to" } else { "you should" };
-    format!("{thought}: {verdict} {}.", decision.action)
+    if plan == decision.action {
+        format!("This is on the right track: {} is the right step.", decision.action)
+    } else {
+        format!("This is not the right step: you should {} instead.", decision.action)
+    }
 }
 
 /// The answer of a student that took such a comment to heart.

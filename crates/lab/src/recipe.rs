@@ -13,9 +13,7 @@ use lens_lm::config::{Family, ModelConfig};
 use lens_lm::error::LmError;
 use lens_lm::init::FreshWeights;
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::tokenizer::{
-    SpecialToken, Splitting, chatml_companions, chatml_tokens, train_bpe_with,
-};
+use lens_lm::tokenizer::{Splitting, chatml_companions, chatml_tokens, train_bpe_with};
 use lens_lm::train::AdamWConfig;
 use lens_opd::objective::LossParams;
 use lens_opd::random::{Purpose, StreamKey};
@@ -117,9 +115,8 @@ const STUDENT: &[Lesson] = &[Lesson::Act, Lesson::Obey];
 pub fn plans() -> Vec<ModelPlan> {
     let language = |steps| Course { steps, lr: 2e-3, prompt_weight: 0.1, own_games: 0 };
     let play = |steps| Course { steps, lr: 1.5e-3, prompt_weight: 0.0, own_games: 0 };
-    let mend = |steps| Course { steps, lr: 1e-3, prompt_weight: 0.0, own_games: 1200 };
     let plan = |name, config, lessons, courses| ModelPlan { name, config, lessons, courses };
-    let teaching = || vec![language(1000), play(1600), mend(1000)];
+    let teaching = || vec![language(1000), play(1600), play(1200)];
     vec![
         plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, teaching()),
         plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, vec![language(900)]),
@@ -128,19 +125,6 @@ pub fn plans() -> Vec<ModelPlan> {
         plan("student-qwen2.5", shape(Family::Qwen2, 96, 3, 256), STUDENT, vec![language(900)]),
     ]
 }
-
-/// What stands around a thing in a thought. They are tokens of their own, so that the thing between them is the very
-/// token it is in the list of commands, and finding it there is a lookup.
-const AROUND_THINGS: [&str; 8] = [
-    "I want ",
-    "You want ",
-    "I hold ",
-    "You hold ",
-    "and none is ",
-    "but hold ",
-    "twice for ",
-    "again and found one at ",
-];
 
 /// How a benchmark's texts are cut: ALFWorld numbers all its things, the others do not.
 pub fn splitting(benchmark: &str) -> Splitting {
@@ -158,11 +142,7 @@ pub fn tokenizer(texts: &[Text], sample: usize, splitting: Splitting) -> Result<
         .step_by(stride)
         .flat_map(|text| [text.message.clone(), text.answer.clone()])
         .collect();
-    let mut tokens = chatml_tokens();
-    tokens.extend(
-        AROUND_THINGS.map(|text| SpecialToken { content: text.to_owned(), special: false }),
-    );
-    Ok(train_bpe_with(&sample, VOCABULARY, &tokens, splitting)?)
+    Ok(train_bpe_with(&sample, VOCABULARY, &chatml_tokens(), splitting)?)
 }
 
 /// How a model learns its lessons.

@@ -62,30 +62,6 @@ fn digits_stay_single_and_framing_is_one_token_each() {
 }
 
 #[test]
-fn a_thing_is_one_token_wherever_phrases_name_it() {
-    let things = ["mug", "spoon", "candle", "towel"];
-    let listed = |place: usize| things.map(|thing| format!("a {thing} {place}")).join(", ");
-    let texts: Vec<String> = (0..40)
-        .map(|place| {
-            let thing = things[place % things.len()];
-            let all = listed(place);
-            format!("You see {all}, and a {thing} 3.\n'take {thing} 3'\n'look {thing} 3'")
-        })
-        .collect();
-    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Phrases).expect("trains");
-    let tokenizer = Tokenizer::from_json(Path::new("trained"), &json).expect("valid");
-    let tokens = |text: &str| tokenizer.encode(text).expect("encodes");
-    for thing in things {
-        let name = tokens(&format!("{thing} "));
-        assert_eq!(name.len(), 1, "{thing}");
-        for text in [format!(", a {thing} 12"), format!(", and a {thing} 12")] {
-            let tokens = tokens(&text);
-            assert_eq!((tokens.len(), tokens[1]), (3, name[0]), "{text}: number and frame are one");
-        }
-    }
-}
-
-#[test]
 fn clauses_end_at_punctuation_and_numbers() {
     let texts: Vec<String> = (0..40)
         .map(|day| format!("In it, you see:\n\ta red box\n\ta door (open). Day {day} [door, box]"))

@@ -47,6 +47,10 @@ pub(crate) struct Build {
     /// Sets of games or catalogues to generate, besides the built-in one. ScienceWorld has its own tasks alone.
     #[arg(long, default_value_t = 1)]
     extra_sets: u64,
+    /// Games a model plays itself before every course but its first, where the benchmark has an expert: the expert's
+    /// corrections of them are half of what it then learns.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    own_games: usize,
     /// Only tasks of these kinds; all by default, of ScienceWorld those that take few steps.
     #[arg(long = "kind")]
     kinds: Vec<String>,
@@ -193,10 +197,10 @@ impl Build {
         };
         for mut plan in plans {
             let folder = self.out.join(plan.name);
-            for course in &mut plan.courses {
+            for (number, course) in plan.courses.iter_mut().enumerate() {
                 course.steps = self.steps.unwrap_or(course.steps);
-                if built_in.expert().is_none() {
-                    course.own_games = 0;
+                if number > 0 && built_in.expert().is_some() {
+                    course.own_games = self.own_games;
                 }
             }
             let courses = plan.courses.len();

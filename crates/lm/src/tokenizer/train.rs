@@ -46,8 +46,7 @@ pub fn chatml_tokens() -> Vec<SpecialToken> {
 pub enum Splitting {
     /// Between words, and around every digit: a tokenizer for text of any kind.
     Words,
-    /// Only around numbers and between the items of a list: whole phrases become tokens, and a thing keeps its own token
-    /// wherever it is named. Texts made from templates shrink to a third.
+    /// Only around numbers: whole phrases become tokens. Texts made from templates shrink to a third.
     Phrases,
     /// Around numbers and punctuation: for texts with fewer numbers, whose phrases would grow without end.
     Clauses,
@@ -70,10 +69,7 @@ impl Splitting {
                 PreTokenizerWrapper::Digits(Digits::new(true)),
                 PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
             ],
-            Self::Phrases => {
-                let item = r", (?:and )?an? ";
-                isolate(format!(r"\p{{N}}+|{item}|(?:(?!{item})[^\p{{N}}])+"))?
-            }
+            Self::Phrases => isolate(r"\p{N}+|[^\p{N}]+".to_owned())?,
             Self::Clauses => {
                 let marks = r",.:;()\[\]\n\t";
                 isolate(format!(r"\p{{N}}+|[{marks}]+ ?|[^\p{{N}}{marks}]+"))?

@@ -6,9 +6,6 @@
 //! two things of a type, the target is opened before the search begins: then taking, going and putting
 //! down fit into the window, the text of the taking still tells where the first one was, and the
 //! search goes on from there.
-//!
-//! Its thoughts say step by step what the action follows from (the thing, where it has looked, what comes next), each a
-//! lookup in the prompt, so that a small model that learns to write them has only one lookup to make at a time.
 
 mod order;
 mod scene;
@@ -63,14 +60,14 @@ impl<'a> Player<'a> {
             if self.scene.steps_taken() == 0 && opens(base(target)) && !self.scene.is_here(target) {
                 return decision(
                     format!(
-                        "I want {thing} twice for {target}, which may be closed, so I go there first."
+                        "Both {thing}s belong in {target}; it may be closed, so I open it first."
                     ),
                     format!("go to {target}"),
                 );
             }
             if self.scene.last_handled() == Some(target) && self.scene.is_closed(target) {
                 return decision(
-                    format!("I want {thing} twice for {target}, which is closed, so I open it."),
+                    format!("Both {thing}s belong in {target}; it is closed, so I open it first."),
                     format!("open {target}"),
                 );
             }
@@ -79,14 +76,16 @@ impl<'a> Player<'a> {
             |(object, place): &&(&str, &str)| base(object) == thing && Some(*place) != gathering;
         if let Some((object, place)) = self.scene.takes.iter().find(right) {
             return decision(
-                format!("I want {object} and it is here, so I take it."),
+                format!("The {object} is what I need, so I take it."),
                 format!("take {object} from {place}"),
             );
         }
         if let Some(source) = gathering.and_then(|target| self.source_of_first(target)) {
             if !self.scene.is_here(source) {
                 return decision(
-                    format!("I want {thing} again and found one at {source}, so I go back."),
+                    format!(
+                        "One {thing} is in place; I go back to {source}, where I found it, for another."
+                    ),
                     format!("go to {source}"),
                 );
             }
@@ -123,13 +122,12 @@ impl<'a> Player<'a> {
         let next = self.next_stop(&route, from, |place| Some(place) != leave_out)?;
         if self.scene.is_here(next) {
             return decision(
-                format!("I want {thing} and {next} is closed, so I open it."),
+                format!("The {next} is closed; a {thing} may be inside, so I open it."),
                 format!("open {next}"),
             );
         }
-        let seen = from.map_or("at hand".to_owned(), |from| format!("in {from}"));
         decision(
-            format!("I want {thing} and none is {seen}, so next is {next}."),
+            format!("I see no {thing} here, so I look at {next} next."),
             format!("go to {next}"),
         )
     }
@@ -165,13 +163,13 @@ impl<'a> Player<'a> {
         let verb_and_space = format!("{verb} ");
         if let Some((command, _, place)) = self.scene.pairs(&verb_and_space, " with ").next() {
             return decision(
-                format!("I hold {held} and must {verb} it at {place}, which is here."),
+                format!("I am at {place}, so I {verb} the {held}."),
                 command.to_owned(),
             );
         }
         let place = self.first_elsewhere(device)?;
         decision(
-            format!("I hold {held} and must {verb} it at {place}, so I go there."),
+            format!("I hold {held} and must {verb} it first, so I go to {place}."),
             format!("go to {place}"),
         )
     }
@@ -187,7 +185,7 @@ impl<'a> Player<'a> {
         let suits = |name: &str| gathering.map_or(base(name) == target, |place| place == name);
         if let Some((command, _, place)) = self.scene.moves().find(|(_, _, place)| suits(place)) {
             return decision(
-                format!("I hold {held} for {place}, which is here, so I put it down."),
+                format!("This is {place}, where {held} belongs, so I put it there."),
                 command.to_owned(),
             );
         }
@@ -195,12 +193,15 @@ impl<'a> Player<'a> {
             self.scene.here.iter().find(|name| suits(name) && self.scene.is_closed(name))
         {
             return decision(
-                format!("I hold {held} for {closed}, which is closed, so I open it."),
+                format!("The {closed} is closed, so I open it to put {held} in."),
                 format!("open {closed}"),
             );
         }
         let place = self.scene.elsewhere.iter().find(|name| suits(name))?;
-        decision(format!("I hold {held} for {place}, so I go there."), format!("go to {place}"))
+        decision(
+            format!("I hold {held} and it is ready, so I carry it to {place}."),
+            format!("go to {place}"),
+        )
     }
 
     /// Holding the thing: find the lamp and switch it on.
@@ -209,7 +210,7 @@ impl<'a> Player<'a> {
         let lamps = self.scene.pairs("use ", " ").find(|(_, kind, _)| kind == lamp);
         if let Some((command, _, _)) = lamps {
             return decision(
-                format!("I hold {held} and {lamp} is here, so I use it."),
+                format!("I hold {held} and the {lamp} is here, so I use it."),
                 command.to_owned(),
             );
         }
@@ -219,14 +220,14 @@ impl<'a> Player<'a> {
         let elsewhere = |place: &str| !self.scene.is_here(place);
         let next = self.next_stop(&route, from, elsewhere)?;
         decision(
-            format!("I hold {held} and need {lamp}, so next is {next}."),
+            format!("I hold {held} and need a {lamp}, so I look at {next}."),
             format!("go to {next}"),
         )
     }
 
     /// Holding something else: put it down where that is possible.
     fn put_aside(&self, held: &str) -> Option<Decision> {
-        let reason = format!("I want {} but hold {held}", self.goal.object);
+        let reason = format!("I need a {}, not {held}", self.goal.object);
         if let Some((command, _, _)) = self.scene.moves().next() {
             return decision(format!("{reason}, so I put it down."), command.to_owned());
         }
@@ -234,11 +235,11 @@ impl<'a> Player<'a> {
         let next = self.next_stop(&route, self.scene.last_handled(), |_| true)?;
         if self.scene.is_here(next) {
             return decision(
-                format!("{reason}, so I open {next} to put it down."),
+                format!("{reason}; I open {next} to put it down."),
                 format!("open {next}"),
             );
         }
-        decision(format!("{reason}, so I go to {next} to put it down."), format!("go to {next}"))
+        decision(format!("{reason}; I go to {next} to put it down."), format!("go to {next}"))
     }
 }
 
