@@ -23,6 +23,13 @@ pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> 
     }
     let narrowed = OfKinds::new(whole, &config.task.kinds)
         .map_err(|error| Failure::User(anyhow::Error::new(error).context("task.kinds")))?;
+    for split in config.task.eval_splits.iter().chain([&config.task.train_split]) {
+        if narrowed.tasks(split)?.is_empty() {
+            return Err(Failure::user(format!(
+                "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
+            )));
+        }
+    }
     Ok(Arc::new(narrowed))
 }
 

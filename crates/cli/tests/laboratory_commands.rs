@@ -1,4 +1,4 @@
-//! `lens quickstart`, `sweep`, `sft`, `estimate` and `bench loop` on tiny models.
+//! `lens quickstart`, `sweep`, `sft`, `estimate`, `bench loop` and `diagnose` on tiny models.
 
 use std::path::Path;
 use std::process::Command;
@@ -154,4 +154,23 @@ fn the_loop_is_taken_apart_by_stage() {
         assert!(opd["seconds"][stage].as_f64() > Some(0.0), "{stage}: {report}");
     }
     assert!(lens["seconds"]["fork: generate"].as_f64() > Some(0.0), "{report}");
+}
+
+#[test]
+fn a_diagnosis_is_printed_drawn_and_refused_with_reasons() {
+    let diagnose = |more: &[&str], options: &[&str]| {
+        let mut command = lens("diagnose");
+        command.args(settings(folder())).args(sets(more)).args(["--batches", "1"]).args(options);
+        run(&mut command)
+    };
+    let plot = path("support.svg");
+    let (code, text, stderr) = diagnose(&[], &["--json", "--plot", &plot]);
+    assert_eq!(code, 0, "{stderr}");
+    let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(all["students"][0]["findings"]["episodes"], 4);
+    assert!(std::fs::read_to_string(&plot).is_ok_and(|svg| svg.starts_with("<svg")));
+    let (code, _, stderr) = diagnose(&["method=opd"], &[]);
+    assert!(code == 1 && stderr.contains("method=lens"), "{stderr}");
+    let (code, _, stderr) = diagnose(&["task.kinds=[\"juggle\"]"], &[]);
+    assert!(code == 1 && stderr.contains("task.kinds") && stderr.contains("juggle"), "{stderr}");
 }

@@ -19,8 +19,7 @@ use lens_lm::train::AdamWConfig;
 use lens_opd::episode::DivergenceSource;
 use lens_opd::methods::MethodParams;
 use lens_train::diagnose::{Examination, Findings};
-use lens_train::iteration::Explorer;
-use lens_train::run::{evaluator, setup};
+use lens_train::run::{evaluator, explorer, setup};
 use lens_train::tasks::TaskOrder;
 
 /// The models of the recipe that are shipped; the Qwen2.5 pair is built on demand.
@@ -152,14 +151,7 @@ fn examined() -> (Findings, Vec<GenerateCall>) {
         panic!("the default method is LENS");
     };
     let examination = Examination {
-        explorer: Explorer {
-            setup: setup(&config, &benchmark),
-            seed: 7,
-            sampling: Sampling::at(config.rollout.temperature as f32),
-            repeat_times: 1,
-            hint_tokens: config.validate.hint_tokens,
-            estimator: loss.estimator,
-        },
+        explorer: explorer(&config, setup(&config, &benchmark), 7),
         lens,
         forks: 3,
         loss,

@@ -147,14 +147,7 @@ impl Run {
         let eval_sets = eval_sets(&config, &*benchmark)?;
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
         let evaluator = evaluator(&config, &setup);
-        let explorer = Explorer {
-            setup,
-            seed,
-            sampling: Sampling::at(config.rollout.temperature as f32),
-            repeat_times: config.rollout.repeat_times,
-            hint_tokens: config.validate.hint_tokens,
-            estimator: method::loss_params(&config).estimator,
-        };
+        let explorer = explorer(&config, setup, seed);
         Ok(Self {
             config,
             seed,
@@ -341,6 +334,18 @@ pub fn setup(config: &Config, benchmark: &Arc<dyn Benchmark>) -> Setup {
         max_prompt_tokens: config.rollout.max_prompt_tokens,
         max_response_tokens: config.rollout.max_response_tokens,
         deadline: Deadline::never(),
+    }
+}
+
+/// How a configuration plays and audits explorer batches.
+pub fn explorer(config: &Config, setup: Setup, seed: u64) -> Explorer {
+    Explorer {
+        setup,
+        seed,
+        sampling: Sampling::at(config.rollout.temperature as f32),
+        repeat_times: config.rollout.repeat_times,
+        hint_tokens: config.validate.hint_tokens,
+        estimator: method::loss_params(config).estimator,
     }
 }
 

@@ -4,11 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use lens_config::method;
-use lens_engine::Sampling;
 use lens_opd::methods::MethodParams;
 use lens_train::diagnose::{Examination, Findings};
-use lens_train::iteration::Explorer;
-use lens_train::run::setup;
+use lens_train::run::{explorer, setup};
 use lens_train::tasks::TaskOrder;
 use serde_json::json;
 
@@ -59,14 +57,7 @@ impl Diagnose {
         let seed = config.seeds.first().copied().unwrap_or(0);
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
         let examination = Examination {
-            explorer: Explorer {
-                setup: setup(&config, &benchmark),
-                seed,
-                sampling: Sampling::at(config.rollout.temperature as f32),
-                repeat_times: config.rollout.repeat_times,
-                hint_tokens: config.validate.hint_tokens,
-                estimator: method::loss_params(&config).estimator,
-            },
+            explorer: explorer(&config, setup(&config, &benchmark), seed),
             lens,
             forks: usize::from(self.forks),
             loss: method::loss_params(&config),

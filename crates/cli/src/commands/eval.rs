@@ -25,7 +25,7 @@ enum Format {
 /// Let a model play a benchmark and print success rate, score and rounds, per split and task type.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Eval {
-    /// The model: a Hugging Face directory, such as a run's checkpoints/step-000120/model.
+    /// The model: a Hugging Face directory, such as a run's checkpoints/step-000060/model.
     model: PathBuf,
     #[command(flatten)]
     config: ConfigArgs,

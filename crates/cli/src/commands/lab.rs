@@ -67,7 +67,7 @@ enum Subject {
     Scienceworld,
 }
 
-/// ScienceWorld's kinds of task that are solved in a dozen steps, each of which follows from what a prompt shows.
+/// ScienceWorld's kinds of task that are solved in a dozen steps.
 const SHORT_EXPERIMENTS: [&str; 6] = [
     "find-living-thing",
     "find-non-living-thing",

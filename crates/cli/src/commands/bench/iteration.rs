@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 use lens_config::{Config, method};
 use lens_engine::{
     CallFailure, Codec, Completion, CrossContext, CrossContextTarget, Deadline, EngineError,
-    GenerateCall, Learner, Policy, Sampling, ScoreCall, ScoredRow, Teacher,
+    GenerateCall, Learner, Policy, ScoreCall, ScoredRow, Teacher,
 };
 use lens_opd::episode::DivergenceSource;
 use lens_opd::methods::lens::Clock;
 use lens_opd::methods::{MethodParams, Setting};
-use lens_train::iteration::Explorer;
 use lens_train::queue::Queue;
-use lens_train::run::setup;
+use lens_train::run::{explorer, setup};
 use lens_train::tasks::TaskOrder;
 use serde_json::json;
 
@@ -280,14 +279,7 @@ impl Iteration {
         // Rollouts end at the horizon; forks go on behind it, as they do in training.
         let setting = Setting { seed, max_turns: self.horizon.clamp(1, config.task.turn_limit) };
         let mut method = params.build(setting).map_err(|error| Failure::User(error.into()))?;
-        let explorer = Explorer {
-            setup: setup(&config, &benchmark),
-            seed,
-            sampling: Sampling::at(config.rollout.temperature as f32),
-            repeat_times: config.rollout.repeat_times,
-            hint_tokens: config.validate.hint_tokens,
-            estimator: method::loss_params(&config).estimator,
-        };
+        let explorer = explorer(&config, setup(&config, &benchmark), seed);
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
         let mut queue = Queue::default();
         let (mut step, mut measured) = (0, None);
