@@ -1,4 +1,4 @@
-//! `lens quickstart`, `sweep`, `sft`, `estimate`, `bench loop` and `diagnose` on tiny models.
+//! `lens quickstart`, `sweep`, `sft`, `estimate`, `bench loop`, `diagnose` and `lab examine` on tiny models.
 
 use std::path::Path;
 use std::process::Command;
@@ -62,7 +62,15 @@ fn a_sweep_prints_the_table_and_does_not_repeat_itself() {
     let after = std::fs::metadata(&metrics).and_then(|file| file.modified()).expect("a file");
     assert_eq!(before, after, "a finished run is not repeated");
 
-    let (code, _, stderr) = sweep(&["optimizer.lr=2e-3"]);
+    let (code, more, stderr) = sweep(&["seeds=[7,8,9]"]);
+    assert_eq!(code, 0, "{stderr}");
+    let table: serde_json::Value = serde_json::from_str(&more).expect("JSON");
+    let rows = table["rows"].as_array().expect("rows");
+    assert!(rows.iter().all(|row| row["seeds"].as_array().map(Vec::len) == Some(3)), "{more}");
+    let after = std::fs::metadata(&metrics).and_then(|file| file.modified()).expect("a file");
+    assert_eq!(before, after, "more seeds do not repeat the first ones");
+
+    let (code, _, stderr) = sweep(&["seeds=[7]", "optimizer.lr=2e-3"]);
     assert_eq!(code, 1);
     assert!(stderr.contains("another configuration"), "{stderr}");
 }
@@ -173,4 +181,32 @@ fn a_diagnosis_is_printed_drawn_and_refused_with_reasons() {
     assert!(code == 1 && stderr.contains("method=lens"), "{stderr}");
     let (code, _, stderr) = diagnose(&["task.kinds=[\"juggle\"]"], &[]);
     assert!(code == 1 && stderr.contains("task.kinds") && stderr.contains("juggle"), "{stderr}");
+}
+
+#[test]
+fn an_examination_counts_every_turn_once() {
+    let examine = |more: &[&str]| {
+        let mut command = lens("lab");
+        command.args(["examine", &path("teacher"), "--games", "3"]).args(more);
+        run(&mut command)
+    };
+    let (code, stdout, stderr) = examine(&["--json"]);
+    assert_eq!(code, 0, "{stderr}");
+    let counts: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((&counts["games"], &counts["split"]), (&3.into(), &"valid_unseen".into()));
+    let verbs = counts["verbs"].as_object().expect("verbs");
+    assert!(verbs.contains_key("go"), "every game begins with a walk: {counts}");
+    for (verb, one) in verbs {
+        let instead = one["instead"].as_object().expect("counts").values();
+        let instead: u64 = instead.filter_map(serde_json::Value::as_u64).sum();
+        let agreed = one["agreed"].as_u64().expect("a count");
+        assert_eq!(Some(agreed + instead), one["turns"].as_u64(), "{verb}");
+    }
+
+    let (code, stdout, _) = examine(&[]);
+    assert_eq!(code, 0);
+    assert!(stdout.starts_with("0 of 3 games of valid_unseen solved"), "{stdout}");
+    let (code, _, stderr) = examine(&["--benchmark", "scienceworld"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("no expert"), "{stderr}");
 }

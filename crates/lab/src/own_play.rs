@@ -3,9 +3,13 @@
 //! A model that only ever saw the expert's states does not know how to go on from its own mistakes. Its games show
 //! where it goes; the expert, which decides from the prompt's window alone, says what was right there.
 
-use lens_agent::{Plan, Setup, play};
-use lens_engine::{Policy, Sampling};
-use lens_env::{Task, Window};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lens_agent::prompts::Wording;
+use lens_agent::{Context, Plan, Setup, play};
+use lens_engine::{Deadline, Policy, Sampling};
+use lens_env::{Benchmark, Task, Window};
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::{Purpose, StreamKey};
 
@@ -18,6 +22,21 @@ const SIDE_BY_SIDE: usize = 128;
 /// How tokens are drawn in a model's own play; a little warmer than in evaluation, so that more mistakes are met.
 const SAMPLING: Sampling = Sampling { temperature: 0.6, top_p: 1.0, top_k: None, min_p: 0.0 };
 
+/// The longest prompt and the longest answer of a model's own games, in tokens.
+const MAX_PROMPT: usize = 1536;
+const MAX_ANSWER: usize = 48;
+
+/// What a model did where the expert would have used a certain verb.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Such turns.
+    pub turns: usize,
+    /// Those at which the model did the same.
+    pub agreed: usize,
+    /// The verbs of what it did at the others.
+    pub instead: BTreeMap<String, usize>,
+}
+
 /// Corrected games.
 #[derive(Debug, Clone, Default)]
 pub struct OwnPlay {
@@ -27,10 +46,50 @@ pub struct OwnPlay {
     pub games: usize,
     /// Games solved.
     pub solved: usize,
-    /// Turns at which the expert knew what to do, of those that do not repeat the one before.
-    pub turns: usize,
+    /// The turns at which the expert knew what to do, of those that do not repeat the one before, by the expert's verb.
+    pub by_verb: BTreeMap<String, Agreement>,
+}
+
+impl OwnPlay {
+    /// Turns at which the expert knew what to do.
+    pub fn turns(&self) -> usize {
+        self.by_verb.values().map(|one| one.turns).sum()
+    }
+
     /// Turns at which the model did what the expert would have done.
-    pub agreed: usize,
+    pub fn agreed(&self) -> usize {
+        self.by_verb.values().map(|one| one.agreed).sum()
+    }
+
+    fn compare(&mut self, right: &str, done: Option<&str>) {
+        let entry = self.by_verb.entry(verb(right).to_owned()).or_default();
+        entry.turns += 1;
+        if done == Some(right) {
+            entry.agreed += 1;
+        } else {
+            let done = done.map_or("nothing that could be read", verb);
+            *entry.instead.entry(done.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+/// The first word of a command.
+fn verb(action: &str) -> &str {
+    action.split([' ', '[']).next().unwrap_or_default()
+}
+
+/// How games are played whose turns the expert is asked about.
+pub fn setup(benchmark: &Arc<dyn Benchmark>, options: &CorpusOptions) -> Setup {
+    Setup {
+        wording: Wording::of(benchmark.name()),
+        benchmark: benchmark.clone(),
+        context: Context::Window,
+        history: options.history,
+        turn_limit: options.turn_limit,
+        max_prompt_tokens: MAX_PROMPT,
+        max_response_tokens: MAX_ANSWER,
+        deadline: Deadline::never(),
+    }
 }
 
 /// Lets `policy` play `tasks` and gives the expert's lessons of every turn. `batch` names the draws.
@@ -71,9 +130,8 @@ pub fn own_play(
                 }
                 let window = Window::of(&turn.view, past, setup.history);
                 let Some(decision) = expert.decide(&window) else { continue };
-                own.turns += 1;
-                own.agreed += usize::from(turn.action.as_deref() == Some(&*decision.action));
                 let plan = turn.action.as_deref();
+                own.compare(&decision.action, plan);
                 lessons(
                     setup.wording,
                     &window,
@@ -87,4 +145,24 @@ pub fn own_play(
         }
     }
     Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agreement_is_counted_by_the_experts_verb() {
+        let mut own = OwnPlay::default();
+        own.compare("take cup 1 from shelf 2", Some("take cup 1 from shelf 2"));
+        own.compare("take cup 1 from shelf 2", Some("take cup 2 from shelf 2"));
+        own.compare("take cup 1 from shelf 2", None);
+        own.compare("search[red box]", Some("click[buy now]"));
+        assert_eq!((own.turns(), own.agreed()), (4, 1));
+        let take = &own.by_verb["take"];
+        assert_eq!((take.turns, take.agreed), (3, 1));
+        assert_eq!(take.instead["take"], 1);
+        assert_eq!(take.instead["nothing that could be read"], 1);
+        assert_eq!(own.by_verb["search"].instead["click"], 1);
+    }
 }

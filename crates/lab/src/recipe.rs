@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lens_agent::prompts::Wording;
-use lens_agent::{Context, Setup};
 use lens_engine::native::{LearnerOptions, NativeLearner};
-use lens_engine::{Codec, Deadline, EngineError, LearnReport, Learner, Message};
+use lens_engine::{Codec, EngineError, LearnReport, Learner, Message};
 use lens_env::{Benchmark, EnvError};
 use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
 use lens_lm::config::{Family, ModelConfig};
@@ -22,7 +20,7 @@ use lens_train::sft::{Example, SftOptions, fine_tune};
 use rayon::prelude::*;
 
 use crate::corpus::{CorpusOptions, Lesson, Text};
-use crate::own_play::{OwnPlay, own_play};
+use crate::own_play::{self, OwnPlay};
 
 /// Tokens of the laboratory's vocabulary.
 pub const VOCABULARY: usize = 2048;
@@ -57,10 +55,6 @@ pub struct Course {
 
 /// Texts of one optimiser step.
 const BATCH: usize = 32;
-
-/// The longest prompt and the longest answer of a model's own games, in tokens.
-const MAX_PROMPT: usize = 1536;
-const MAX_ANSWER: usize = 48;
 
 /// What the recipe can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +115,7 @@ pub fn plans() -> Vec<ModelPlan> {
         plan("teacher", shape(Family::Qwen3, 192, 6, 512), TEACHER, teaching()),
         plan("student-small", shape(Family::Qwen3, 96, 3, 256), STUDENT, vec![language(900)]),
         plan("student-large", shape(Family::Qwen3, 192, 6, 512), TEACHER, vec![language(1000)]),
-        plan("teacher-qwen2.5", shape(Family::Qwen2, 160, 5, 448), TEACHER, teaching()),
+        plan("teacher-qwen2.5", shape(Family::Qwen2, 128, 4, 352), TEACHER, teaching()),
         plan("student-qwen2.5", shape(Family::Qwen2, 96, 3, 256), STUDENT, vec![language(900)]),
     ]
 }
@@ -132,6 +126,12 @@ pub fn splitting(benchmark: &str) -> Splitting {
         "alfworld" => Splitting::Phrases,
         _ => Splitting::Clauses,
     }
+}
+
+/// How the texts of the courses are made.
+pub fn corpus_options(seed: u64, benchmark: &dyn Benchmark) -> CorpusOptions {
+    let turn_limit = benchmark.default_turn_limit().min(30);
+    CorpusOptions { seed, stray: 0.12, comments: 0.25, history: 2, turn_limit }
 }
 
 /// Trains the tokenizer on a sample of the texts; gives its `tokenizer.json`.
@@ -252,17 +252,8 @@ impl School<'_> {
         let key = StreamKey::new(self.corpus.seed, number as u64, 0, Purpose::TaskOrder, 0);
         key.open().shuffle(&mut tasks);
         tasks.truncate(games);
-        let setup = Setup {
-            benchmark: self.benchmark.clone(),
-            wording: Wording::of(self.benchmark.name()),
-            context: Context::Window,
-            history: self.corpus.history,
-            turn_limit: self.corpus.turn_limit,
-            max_prompt_tokens: MAX_PROMPT,
-            max_response_tokens: MAX_ANSWER,
-            deadline: Deadline::never(),
-        };
+        let setup = own_play::setup(self.benchmark, &self.corpus);
         let policy = learner.snapshot()?;
-        own_play(&setup, &*policy, &tasks, number as u64, &self.corpus)
+        own_play::own_play(&setup, &*policy, &tasks, number as u64, &self.corpus)
     }
 }

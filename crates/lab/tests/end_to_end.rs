@@ -474,8 +474,8 @@ fn a_course_with_own_games_learns_from_the_experts_corrections() {
     let played = played.expect("it played");
     assert_eq!((played.games, steps), (8, 5));
     // The expert knows an answer almost everywhere, and a model of ten steps seldom gives it.
-    assert!(played.turns > 24 && played.agreed < played.turns, "{played:?}");
+    assert!(played.turns() > 24 && played.agreed() < played.turns(), "{played:?}");
     let acts = played.texts.iter().filter(|text| text.lesson == Lesson::Act).count();
-    assert_eq!(acts, played.turns);
+    assert_eq!(acts, played.turns());
     assert_ne!(std::fs::read(path.join("model.safetensors")).expect("weights"), before);
 }

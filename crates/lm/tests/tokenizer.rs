@@ -62,6 +62,39 @@ fn digits_stay_single_and_framing_is_one_token_each() {
 }
 
 #[test]
+fn a_name_is_one_token_wherever_it_stands() {
+    let things = ["mug", "spoon", "spoonrest", "towel"];
+    let texts: Vec<String> = (0..40)
+        .map(|place| {
+            let listed = things.map(|thing| format!("a {thing} {place}")).join(", ");
+            let thing = things[place % things.len()];
+            format!("Put a clean {thing} in the house. You see {listed}.\n'take {thing} 3'")
+        })
+        .collect();
+    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Names).expect("trains");
+    let tokenizer = Tokenizer::from_json(Path::new("trained"), &json).expect("valid");
+    let pieces = |text: &str| -> Vec<String> {
+        let ids = tokenizer.encode(text).expect("encodes");
+        ids.iter().map(|&id| tokenizer.decode(&[id]).expect("decodes")).collect()
+    };
+    for thing in things {
+        let name = format!(" {thing}");
+        let goal = pieces(&format!("Put a clean {thing} in the house. You see a"));
+        assert_eq!(goal, ["Put a clean", &name, " in the house. You see a"], "{thing}");
+        let command = pieces(&format!(".\n'take {thing} 3'"));
+        assert_eq!(command, [".\n'take", &name, " 3", "'"], "{thing}");
+    }
+}
+
+#[test]
+fn texts_without_numbers_have_no_names_and_stay_whole() {
+    let texts = vec!["Nothing is counted here.".to_owned(); 40];
+    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Names).expect("trains");
+    let tokenizer = Tokenizer::from_json(Path::new("trained"), &json).expect("valid");
+    assert_eq!(tokenizer.encode(&texts[0]).expect("encodes").len(), 1);
+}
+
+#[test]
 fn clauses_end_at_punctuation_and_numbers() {
     let texts: Vec<String> = (0..40)
         .map(|day| format!("In it, you see:\n\ta red box\n\ta door (open). Day {day} [door, box]"))

@@ -5,22 +5,51 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use lens_config::schema::WeightsName;
 use lens_engine::LearnReport;
 use lens_env::alfworld::{self, Alfworld};
 use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{self, ObservationMode, WebShop};
 use lens_env::{Benchmark, OfKinds, Task};
-use lens_lab::corpus::{CorpusOptions, corpus};
+use lens_lab::corpus::corpus;
+use lens_lab::own_play::{own_play, setup};
 use lens_lab::recipe::{self, LabError, School};
+use lens_lm::tokenizer::Splitting;
+use serde_json::json;
 
 use crate::failure::Failure;
 use crate::progress::{bar, note_step};
+use crate::world;
 
 /// What to do in the laboratory.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
     /// Train the tokenizer, the teachers and the students from scratch on generated games.
     Build(Build),
+    /// Let a model play, and see where it does what the expert would do and where it does not.
+    Examine(Examine),
+}
+
+/// Let a model play, and see where it does what the expert would do and where it does not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Examine {
+    /// The model, a Hugging Face directory.
+    model: PathBuf,
+    /// The benchmark, which must have an expert.
+    #[arg(long, value_enum, default_value = "alfworld")]
+    benchmark: Subject,
+    /// The split; one that nobody demonstrated by default.
+    #[arg(long)]
+    split: Option<String>,
+    /// Games to play.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    games: usize,
+    /// The seed of the draws.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the counts as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Train the tokenizer, the teachers and the students from scratch on generated games.
@@ -51,6 +80,10 @@ pub(crate) struct Build {
     /// corrections of them are half of what it then learns.
     #[arg(long, value_name = "N", default_value_t = 0)]
     own_games: usize,
+    /// Give every name (a word that stands before a number somewhere) a token of its own, so that a thing of the task can
+    /// be looked up in a list. Prompts become half as long again. Only where the tokenizer is made.
+    #[arg(long)]
+    name_tokens: bool,
     /// Only tasks of these kinds; all by default, of ScienceWorld those that take few steps.
     #[arg(long = "kind")]
     kinds: Vec<String>,
@@ -107,12 +140,22 @@ impl Subject {
             Self::Scienceworld => "official_train",
         }
     }
+
+    /// A split that nobody demonstrates.
+    fn held_out(self) -> &'static str {
+        match self {
+            Self::Alfworld => "valid_unseen",
+            Self::Webshop => "test",
+            Self::Scienceworld => "official_dev",
+        }
+    }
 }
 
 impl Lab {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Build(build) => build.run(out),
+            Self::Examine(examine) => examine.run(out),
         }
     }
 }
@@ -120,6 +163,51 @@ impl Lab {
 impl From<LabError> for Failure {
     fn from(error: LabError) -> Self {
         Self::Runtime(error.into())
+    }
+}
+
+impl Examine {
+    fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        if self.benchmark == Subject::Scienceworld {
+            return Err(Failure::user(
+                "ScienceWorld has no expert to compare a model with; alfworld and webshop have one",
+            ));
+        }
+        let benchmark = self.benchmark.set(self.seed, 0)?;
+        let split = match &self.split {
+            Some(split) => split.clone(),
+            None => self.benchmark.held_out().to_owned(),
+        };
+        let mut tasks = benchmark.tasks(&split)?;
+        tasks.truncate(self.games);
+        let options = recipe::corpus_options(self.seed, &*benchmark);
+        let policy = world::policy(&self.model, WeightsName::F32)?;
+        let own = own_play(&setup(&benchmark, &options), &policy, &tasks, 0, &options)?;
+        if self.json {
+            let verbs: serde_json::Map<String, serde_json::Value> = own
+                .by_verb
+                .iter()
+                .map(|(verb, one)| {
+                    let counts =
+                        json!({"turns": one.turns, "agreed": one.agreed, "instead": one.instead});
+                    (verb.clone(), counts)
+                })
+                .collect();
+            let counts =
+                json!({"split": split, "games": own.games, "solved": own.solved, "verbs": verbs});
+            return Ok(writeln!(out, "{counts:#}")?);
+        }
+        writeln!(out, "{} of {} games of {split} solved", own.solved, own.games)?;
+        writeln!(out, "{:<12} {:>7} {:>7}  otherwise", "expert", "turns", "same %")?;
+        for (verb, one) in &own.by_verb {
+            let mut instead: Vec<_> = one.instead.iter().collect();
+            instead.sort_by_key(|(_, turns)| std::cmp::Reverse(**turns));
+            let instead: Vec<_> =
+                instead.into_iter().map(|(done, turns)| format!("{done} {turns}")).collect();
+            let same = 100.0 * one.agreed as f64 / one.turns.max(1) as f64;
+            writeln!(out, "{verb:<12} {:>7} {same:>7.1}  {}", one.turns, instead.join(", "))?;
+        }
+        Ok(())
     }
 }
 
@@ -165,13 +253,7 @@ impl Build {
             )));
         }
         let built_in = self.narrowed(self.benchmark.set(self.seed, 0)?)?;
-        let options = CorpusOptions {
-            seed: self.seed,
-            stray: 0.12,
-            comments: 0.25,
-            history: 2,
-            turn_limit: built_in.default_turn_limit().min(30),
-        };
+        let options = recipe::corpus_options(self.seed, &*built_in);
         let mut texts = corpus(&built_in, &self.tasks(&*built_in)?, &options)?;
         if self.benchmark != Subject::Scienceworld {
             for set in 1..=self.extra_sets {
@@ -185,7 +267,11 @@ impl Build {
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
             tokenizer
         } else {
-            let tokenizer = recipe::tokenizer(&texts, 4000, recipe::splitting(built_in.name()))?;
+            let splitting = match self.name_tokens {
+                true => Splitting::Names,
+                false => recipe::splitting(built_in.name()),
+            };
+            let tokenizer = recipe::tokenizer(&texts, 4000, splitting)?;
             lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
             tokenizer
         };
@@ -221,8 +307,8 @@ impl Build {
                         "{what}: {} of {} own games solved before it; {:.1} % of {} turns as the expert",
                         own.solved,
                         own.games,
-                        100.0 * own.agreed as f64 / own.turns.max(1) as f64,
-                        own.turns
+                        100.0 * own.agreed() as f64 / own.turns().max(1) as f64,
+                        own.turns()
                     )?;
                 }
                 writeln!(

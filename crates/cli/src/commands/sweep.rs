@@ -157,6 +157,8 @@ fn job(config: &Config, path: &Path, student: &str, method: MethodName, seed: u6
     config.name = format!("{}-{student}-{method}", config.name);
     config.method = method;
     path.clone_into(&mut config.student.path);
+    // A run's folder names its own seed alone, so that a sweep can be repeated with more of them.
+    config.seeds = vec![seed];
     Job { student: student.to_owned(), method, seed, config }
 }
 

@@ -1,6 +1,6 @@
 //! Training a small tokenizer of our own: byte-level pairs, ChatML framing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -48,12 +48,33 @@ pub enum Splitting {
     Words,
     /// Only around numbers: whole phrases become tokens. Texts made from templates shrink to a third.
     Phrases,
+    /// Around numbers and names, which are words that stand before a number somewhere (`soapbar 2`): phrases become
+    /// tokens, and a name is one token wherever it stands, so that a model can look it up.
+    Names,
     /// Around numbers and punctuation: for texts with fewer numbers, whose phrases would grow without end.
     Clauses,
 }
 
+/// A number and the space before it.
+const NUMBER: &str = r" ?\p{N}+";
+
+/// Words of letters alone that stand before a number in one of the texts.
+fn names(texts: &[impl AsRef<str>]) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    for text in texts {
+        for (end, _) in text.as_ref().match_indices(' ') {
+            let (before, after) = (&text.as_ref()[..end], &text.as_ref()[end + 1..]);
+            let start = before.trim_end_matches(char::is_alphabetic).len();
+            if start < end && after.starts_with(char::is_numeric) {
+                names.insert(&before[start..]);
+            }
+        }
+    }
+    names
+}
+
 impl Splitting {
-    fn pre_tokenizer(self) -> Result<PreTokenizerWrapper, String> {
+    fn pre_tokenizer(self, names: &BTreeSet<&str>) -> Result<PreTokenizerWrapper, String> {
         let isolate = |pattern: String| {
             let pattern = SplitPattern::Regex(pattern);
             let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
@@ -70,6 +91,11 @@ impl Splitting {
                 PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
             ],
             Self::Phrases => isolate(r"\p{N}+|[^\p{N}]+".to_owned())?,
+            Self::Names if names.is_empty() => isolate(NUMBER.to_owned())?,
+            Self::Names => {
+                let names: Vec<&str> = names.iter().copied().collect();
+                isolate(format!(r" ?\b(?:{})\b|{NUMBER}", names.join("|")))?
+            }
             Self::Clauses => {
                 let marks = r",.:;()\[\]\n\t";
                 isolate(format!(r"\p{{N}}+|[{marks}]+ ?|[^\p{{N}}{marks}]+"))?
@@ -105,7 +131,11 @@ pub fn train_bpe_with(
         )));
     }
     let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
-    tokenizer.with_pre_tokenizer(Some(splitting.pre_tokenizer().map_err(wrong)?));
+    let names = match splitting {
+        Splitting::Names => names(texts),
+        Splitting::Words | Splitting::Phrases | Splitting::Clauses => BTreeSet::new(),
+    };
+    tokenizer.with_pre_tokenizer(Some(splitting.pre_tokenizer(&names).map_err(wrong)?));
     tokenizer.with_decoder(Some(DecoderWrapper::ByteLevel(ByteLevel::new(false, false, true))));
     let added = special
         .iter()
@@ -118,8 +148,14 @@ pub fn train_bpe_with(
         .special_tokens(added.collect())
         .build();
     let mut trainer = TrainerWrapper::BpeTrainer(trainer);
+    // Names come before everything else: as if each stood in every text.
+    let insisted: Vec<String> =
+        names.iter().map(|name| format!(" {name}").repeat(texts.len())).collect();
     tokenizer
-        .train(&mut trainer, texts.iter().map(AsRef::as_ref))
+        .train(
+            &mut trainer,
+            texts.iter().map(AsRef::as_ref).chain(insisted.iter().map(String::as_str)),
+        )
         .map_err(|error| wrong(format!("training failed: {error}")))?;
     let text = tokenizer.to_string(true).map_err(|error| wrong(error.to_string()))?;
     Ok(text.into_bytes())

@@ -15,6 +15,7 @@ use lens_engine::{
 use lens_opd::episode::DivergenceSource;
 use lens_opd::methods::lens::Clock;
 use lens_opd::methods::{MethodParams, Setting};
+use lens_opd::validate::gate::{Cause, Reason};
 use lens_train::queue::Queue;
 use lens_train::run::{explorer, setup};
 use lens_train::tasks::TaskOrder;
@@ -187,6 +188,8 @@ struct Measured {
     accepted: usize,
     /// Why pairs are not complete.
     incomplete: BTreeMap<String, u64>,
+    /// Forks with a branch that ended its task at the fork turn: they have no future that could be compared.
+    over: usize,
 }
 
 impl Measured {
@@ -215,6 +218,7 @@ impl Iteration {
                     "generated_tokens": measured.generated, "trained_rows": measured.trained_rows,
                     "forks": measured.forks, "complete_pairs": measured.pairs,
                     "accepted": measured.accepted, "incomplete": measured.incomplete,
+                    "over_at_the_fork": measured.over,
                 })
             };
             let object = json!({
@@ -252,11 +256,14 @@ impl Iteration {
             "{:<30} {:>9} {:>9}",
             "rows trained on", opd.trained_rows, lens.trained_rows
         )?;
-        let share = 100.0 * lens.pairs as f64 / lens.forks.max(1) as f64;
         writeln!(
             out,
-            "forks: {}, complete pairs {} ({share:.1} %, goal 99), hints kept {}",
-            lens.forks, lens.pairs, lens.accepted
+            "forks: {}, of them {} in tasks that were over at the fork turn; complete pairs {} ({:.1} % of the others, goal 99), hints kept {}",
+            lens.forks,
+            lens.over,
+            lens.pairs,
+            100.0 * lens.pairs as f64 / (lens.forks - lens.over).max(1) as f64,
+            lens.accepted
         )?;
         for (reason, forks) in &lens.incomplete {
             writeln!(out, "  not complete: {reason} {forks}")?;
@@ -314,6 +321,7 @@ impl Iteration {
                 pairs: 0,
                 accepted: 0,
                 incomplete: BTreeMap::new(),
+                over: 0,
             });
             counts.turns += explored.episodes.iter().map(|one| one.turns.len()).sum::<usize>();
             counts.forks += explored.record.forks.len();
@@ -322,6 +330,10 @@ impl Iteration {
             for fork in explored.record.forks.iter().filter(|fork| !fork.verdict.is_complete()) {
                 let reason = fork.reason.clone().unwrap_or_default();
                 *counts.incomplete.entry(reason).or_default() += 1;
+                counts.over += usize::from(matches!(
+                    fork.verdict.reason,
+                    Some(Reason::Incomplete(_, Cause::NoContinuation))
+                ));
             }
             let (train, loss) = (&config.train, method::loss_params(&config));
             loop {
