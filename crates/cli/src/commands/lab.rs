@@ -267,9 +267,10 @@ impl Build {
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
             tokenizer
         } else {
-            let splitting = match self.name_tokens {
-                true => Splitting::Names,
-                false => recipe::splitting(built_in.name()),
+            let splitting = if self.name_tokens {
+                Splitting::Names
+            } else {
+                recipe::splitting(built_in.name())
             };
             let tokenizer = recipe::tokenizer(&texts, 4000, splitting)?;
             lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
