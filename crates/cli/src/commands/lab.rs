@@ -252,6 +252,13 @@ impl Build {
                 names.join(", ")
             )));
         }
+        let tokenizer_path = self.out.join("tokenizer.json");
+        if self.name_tokens && tokenizer_path.exists() {
+            return Err(Failure::user(format!(
+                "--name-tokens: {} is made already; leave the flag out to go on with it, or give another --out",
+                tokenizer_path.display()
+            )));
+        }
         let built_in = self.narrowed(self.benchmark.set(self.seed, 0)?)?;
         let options = recipe::corpus_options(self.seed, &*built_in);
         let mut texts = corpus(&built_in, &self.tasks(&*built_in)?, &options)?;
@@ -263,7 +270,6 @@ impl Build {
         }
         writeln!(out, "{} texts from demonstrations", texts.len())?;
         std::fs::create_dir_all(&self.out)?;
-        let tokenizer_path = self.out.join("tokenizer.json");
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
             tokenizer
         } else {
