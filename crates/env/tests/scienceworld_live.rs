@@ -6,6 +6,7 @@
 mod scienceworld;
 
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use lens_env::scienceworld::catalogue::{TASK_TYPES, TaskType};
 use lens_env::scienceworld::{Replay, Rules, ScienceWorld, scoring};
@@ -354,6 +355,12 @@ fn ten_thousand_steps_leave_nothing_behind() {
     let host = Arc::clone(seat.host());
     let world = seat.world();
     world.turn(|simulator| simulator.load("boil", 0, "easy")).unwrap();
+    // The world that warms the machine up in the background must have come and gone before anything is counted.
+    let patience = Instant::now();
+    while host.loads() < 2 || host.worlds() > 1 {
+        assert!(patience.elapsed() < Duration::from_secs(120), "the machine never got warm");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let steps = |world: &mut lens_env::scienceworld::world::World, count: usize| {
         for step in 0..count {
             world

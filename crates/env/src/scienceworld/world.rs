@@ -92,8 +92,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.host.world_went();
         let handles = self.loaded.take().into_iter().flat_map(Loaded::into_handles);
         self.host.inherit(self.interface.clone(), handles);
+        self.host.world_went();
     }
 }
