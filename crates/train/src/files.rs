@@ -4,7 +4,7 @@
     reason = "this module is the one that may touch files directly"
 )]
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::Path;
 
@@ -21,6 +21,23 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     };
     write().map_err(TrainError::file("write", path))?;
     sync_parent(path)
+}
+
+/// Claims a run's folder for this process, as long as the file given back lives. A process that is killed leaves nothing
+/// claimed.
+pub(crate) fn claim(folder: &Path) -> Result<File, TrainError> {
+    let path = folder.join("lock");
+    let file = File::create(&path).map_err(TrainError::file("make", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(TrainError::Folder {
+            path: folder.to_owned(),
+            message: "another process trains in this folder; wait for it or stop it, or give this run another name \
+                      with --set name=..."
+                .to_owned(),
+        }),
+        Err(TryLockError::Error(source)) => Err(TrainError::File { action: "lock", path, source }),
+    }
 }
 
 /// Writes and makes durable a file inside a folder that is itself still aside.

@@ -1,5 +1,6 @@
 //! A run: explore, learn, evaluate, save; and go on exactly where it stopped.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use crate::books::Books;
 use crate::checkpoint::{Checkpoints, Damaged};
 use crate::error::TrainError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::files::{free_megabytes, write_atomically, write_durably};
+use crate::files::{claim, free_megabytes, write_atomically, write_durably};
 use crate::iteration::{Explored, Explorer};
 use crate::queue::Queue;
 use crate::tasks::TaskOrder;
@@ -89,6 +90,8 @@ pub struct Run {
     checkpoints: Checkpoints,
     books: Books,
     state: State,
+    /// Keeps other processes out of the folder.
+    _claim: File,
 }
 
 impl Run {
@@ -127,6 +130,7 @@ impl Run {
             });
         }
         make_room(&config, &folder, &*learner)?;
+        let claim = claim(&folder)?;
         if begun {
             let (latest, damaged) = checkpoints.latest();
             if !damaged.is_empty() {
@@ -164,6 +168,7 @@ impl Run {
             checkpoints,
             books,
             state,
+            _claim: claim,
         })
     }
 
