@@ -17,7 +17,6 @@ use lens_opd::objective::LossParams;
 use lens_opd::random::{Purpose, StreamKey};
 use lens_train::TrainError;
 use lens_train::sft::{Example, SftOptions, fine_tune};
-use rayon::prelude::*;
 
 use crate::corpus::{CorpusOptions, Lesson, Text};
 use crate::own_play::{self, OwnPlay};
@@ -168,24 +167,15 @@ pub fn fresh(
     Ok(NativeLearner::fresh(files, parameters, learner_options())?)
 }
 
-/// The texts of a plan's lessons as tokens.
-pub fn examples(
-    learner: &NativeLearner,
-    texts: &[Text],
-    lessons: &[Lesson],
-) -> Result<Vec<Example>, LabError> {
-    let codec = learner.codec();
-    let examples: Result<Vec<Example>, EngineError> = texts
-        .par_iter()
-        .filter(|text| lessons.contains(&text.lesson))
-        .map(|text| {
-            Ok(Example {
-                prompt: codec.prompt(&[Message::user(&text.message)])?,
-                response: codec.response(&text.answer)?,
-            })
-        })
-        .collect();
-    Ok(examples?)
+fn example(codec: &dyn Codec, text: &Text) -> Result<Example, EngineError> {
+    Ok(Example {
+        prompt: codec.prompt(&[Message::user(&text.message)])?,
+        response: codec.response(&text.answer)?,
+    })
+}
+
+fn of_lessons<'t>(texts: &'t [Text], lessons: &[Lesson]) -> Vec<&'t Text> {
+    texts.iter().filter(|text| lessons.contains(&text.lesson)).collect()
 }
 
 /// What a build's courses have in common.
@@ -219,15 +209,16 @@ impl School<'_> {
         };
         let course = plan.courses[number];
         let seed = self.corpus.seed + number as u64;
-        let mut examples = examples(&learner, self.texts, plan.lessons)?;
+        let mut texts = of_lessons(self.texts, plan.lessons);
+        let own;
         if course.own_games > 0 {
-            let own = self.own_play(&mut learner, course.own_games, number)?;
+            own = self.own_play(&mut learner, course.own_games, number)?;
             on_play(&own);
-            let own = self::examples(&learner, &own.texts, plan.lessons)?;
+            let own = of_lessons(&own.texts, plan.lessons);
             // As many of the expert's as of the model's own.
-            StreamKey::new(seed, 0, 0, Purpose::Data, 2).open().shuffle(&mut examples);
-            examples.truncate(own.len());
-            examples.extend(own);
+            StreamKey::new(seed, 0, 0, Purpose::Data, 2).open().shuffle(&mut texts);
+            texts.truncate(own.len());
+            texts.extend(own);
         }
         let options = SftOptions {
             steps: course.steps,
@@ -237,7 +228,8 @@ impl School<'_> {
             prompt_weight: course.prompt_weight,
             seed,
         };
-        fine_tune(&mut learner, &examples, &options, on_step)?;
+        let example = |codec: &dyn Codec, number: usize| example(codec, texts[number]);
+        fine_tune(&mut learner, texts.len(), example, &options, on_step)?;
         learner.save_model_as(directory, Dtype::Bf16)?;
         Ok(())
     }

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use lens_config::schema::BenchmarkName;
 use lens_config::{Config, resolve};
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_engine::{EngineError, LearnReport, LearnRow, Learner, Policy};
+use lens_engine::{Codec, EngineError, LearnReport, LearnRow, Learner, Message, Policy};
 use lens_env::alfworld::{self, Alfworld};
 use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{ObservationMode, ShopSettings, WebShop, generator};
@@ -19,9 +19,11 @@ use lens_lab::recipe::{Course, School};
 use lens_lab::tiny;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
+use lens_opd::objective::LossParams;
 use lens_train::checkpoint::Damaged;
 use lens_train::iteration::Explored;
 use lens_train::run::Parts;
+use lens_train::sft::{Example, SftOptions, fine_tune};
 use lens_train::{Finish, Progress, Run, TrainError};
 
 const METHODS: [&str; 6] =
@@ -366,6 +368,18 @@ fn a_folder_in_use_is_not_overwritten() {
     assert!(message.contains("--resume"), "{message}");
 }
 
+#[test]
+fn two_processes_do_not_train_in_one_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = config(folder.path(), "same", &["train.steps=1"]);
+    let first = Run::open(parts(&config), false, &mut Watch::default()).expect("it opens");
+    let second = Run::open(parts(&config), true, &mut Watch::default());
+    let message = second.err().expect("the folder is claimed").to_string();
+    assert!(message.contains("another process trains in this folder"), "{message}");
+    drop(first);
+    run(&config, true, Watch::default());
+}
+
 /// A learner whose rows are blown up in chosen steps, so that the gradient overflows.
 struct Overflowing {
     inner: NativeLearner,
@@ -442,6 +456,36 @@ fn several_steps_in_a_row_that_are_not_finite_stop_the_run() {
     let error = run.run(&AtomicBool::new(false), &mut Watch::default()).expect_err("it stops");
     assert!(matches!(error, TrainError::NotFinite { .. }), "{error}");
     assert!(error.to_string().contains("dumps"), "it says where to look: {error}");
+}
+
+#[test]
+fn fine_tuning_asks_for_an_example_when_its_step_comes() {
+    let options = LearnerOptions {
+        format: WeightFormat::F32,
+        loss: LossParams::default(),
+        top_k: 0,
+        optimizer: AdamWConfig::default(),
+        recompute: false,
+    };
+    let mut learner =
+        NativeLearner::load(&models().student, None, options).expect("a tiny student");
+    let asked = Mutex::new(Vec::new());
+    let example = |codec: &dyn Codec, number: usize| {
+        asked.lock().expect("nobody panicked").push(number);
+        Ok(Example {
+            prompt: codec.prompt(&[Message::user("Go.")])?,
+            response: codec.response("Yes.")?,
+        })
+    };
+    let sft =
+        SftOptions { steps: 3, batch_size: 4, lr: 1e-3, warmup: 1, prompt_weight: 0.0, seed: 1 };
+    fine_tune(&mut learner, 1000, example, &sft, |_, _| {}).expect("it learns");
+    let mut asked = asked.into_inner().expect("nobody panicked");
+    asked.sort_unstable();
+    asked.dedup();
+    assert_eq!(asked.len(), 12, "{asked:?}");
+    let nothing = fine_tune(&mut learner, 0, |_, _| unreachable!(), &sft, |_, _| {});
+    assert!(matches!(nothing, Err(TrainError::Nothing(_))));
 }
 
 #[test]

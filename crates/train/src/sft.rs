@@ -1,8 +1,9 @@
 //! Supervised fine-tuning: the tokens themselves are the target.
 
 use lens_engine::native::NativeLearner;
-use lens_engine::{LearnReport, LearnRow, Learner, Supervision};
+use lens_engine::{Codec, EngineError, LearnReport, LearnRow, Learner, Supervision};
 use lens_opd::random::{Purpose, StreamKey};
+use rayon::prelude::*;
 
 use crate::error::TrainError;
 
@@ -51,7 +52,7 @@ impl SftOptions {
 }
 
 /// One step's rows. The coefficients of response tokens add up to 1; those of prompt tokens come on top.
-fn rows(batch: &[&Example], prompt_weight: f32) -> Vec<LearnRow> {
+fn rows(batch: &[Example], prompt_weight: f32) -> Vec<LearnRow> {
     let tokens: usize = batch.iter().map(|example| example.response.len()).sum();
     let share = 1.0 / tokens.max(1) as f32;
     batch
@@ -72,15 +73,17 @@ fn rows(batch: &[&Example], prompt_weight: f32) -> Vec<LearnRow> {
         .collect()
 }
 
-/// Learns `examples` in passes of keyed order. The loss of a step is the mean over its response tokens, plus the prompts'
-/// share where they count.
+/// Learns `count` examples in passes of keyed order. `example` gives one of them by its number; it is asked when its step
+/// comes, so that no more is turned into tokens than is learned. The loss of a step is the mean over its response tokens,
+/// plus the prompts' share where they count.
 pub fn fine_tune(
     learner: &mut NativeLearner,
-    examples: &[Example],
+    count: usize,
+    example: impl Fn(&dyn Codec, usize) -> Result<Example, EngineError> + Sync,
     options: &SftOptions,
     mut on_step: impl FnMut(u64, &LearnReport),
 ) -> Result<(), TrainError> {
-    if examples.is_empty() {
+    if count == 0 {
         return Err(TrainError::Nothing("there are no examples to learn from".to_owned()));
     }
     let mut order: Vec<usize> = Vec::new();
@@ -89,15 +92,18 @@ pub fn fine_tune(
         let mut batch = Vec::with_capacity(options.batch_size);
         while batch.len() < options.batch_size {
             if order.is_empty() {
-                order = (0..examples.len()).collect();
+                order = (0..count).collect();
                 let key = StreamKey::new(options.seed, pass, 0, Purpose::RowOrder, 0);
                 key.open().shuffle(&mut order);
                 pass += 1;
             }
-            batch.extend(order.pop().map(|place| &examples[place]));
+            batch.extend(order.pop());
         }
+        let codec: &dyn Codec = &**learner.codec();
+        let batch: Result<Vec<Example>, EngineError> =
+            batch.into_par_iter().map(|number| example(codec, number)).collect();
         learner.set_learning_rate(options.rate(step));
-        let report = learner.learn(&rows(&batch, options.prompt_weight_at(step)))?;
+        let report = learner.learn(&rows(&batch?, options.prompt_weight_at(step)))?;
         on_step(step, &report);
     }
     Ok(())
@@ -127,10 +133,10 @@ mod tests {
     #[test]
     fn prompt_tokens_count_only_when_asked_for() {
         let example = Example { prompt: vec![1, 2, 3], response: vec![4, 5] };
-        let plain = &rows(&[&example], 0.0)[0];
+        let plain = &rows(std::slice::from_ref(&example), 0.0)[0];
         assert_eq!((&plain.prompt[..], &plain.response[..]), (&[1, 2, 3][..], &[4, 5][..]));
         assert_eq!(plain.coefficients, [0.5, 0.5]);
-        let spoken = &rows(&[&example], 0.25)[0];
+        let spoken = &rows(std::slice::from_ref(&example), 0.25)[0];
         assert_eq!((&spoken.prompt[..], &spoken.response[..]), (&[1][..], &[2, 3, 4, 5][..]));
         assert_eq!(spoken.coefficients, [0.125, 0.125, 0.5, 0.5]);
     }

@@ -104,7 +104,8 @@ impl Sft {
         };
         let bar = bar(self.steps, "sft");
         let mut last = f64::NAN;
-        fine_tune(&mut learner, &examples, &options, |step, report| {
+        let example = |_: &dyn Codec, number: usize| Ok(examples[number].clone());
+        fine_tune(&mut learner, examples.len(), example, &options, |step, report| {
             last = report.loss;
             note_step(&bar, "sft", step, self.steps, report.loss);
         })?;
