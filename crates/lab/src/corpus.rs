@@ -8,17 +8,11 @@ use lens_opd::random::{Purpose, Stream, StreamKey};
 use lens_opd::validate::fork::Feedback;
 use rayon::prelude::*;
 
-use crate::exercises::wanting_another;
-
 /// What a text teaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lesson {
-    /// To find a thing in a list of commands.
-    Find,
     /// To act.
     Act,
-    /// To act as if something else had been wanted.
-    Retold,
     /// To comment on a plan in one sentence.
     Comment,
     /// To act on a comment.
@@ -44,8 +38,6 @@ pub struct CorpusOptions {
     /// Share of turns at which a random action is carried out instead of the expert's, so that the expert also shows
     /// how to go on from states it would not have reached.
     pub stray: f64,
-    /// Share of turns that are also told as if something else that is there had been wanted.
-    pub retold: f64,
     /// Share of turns that also give a comment and an obeyed comment.
     pub comments: f64,
     /// Past steps shown in every prompt.
@@ -154,16 +146,6 @@ fn episode(
         let decided = expert.decide(&window);
         if let Some(decision) = &decided {
             lessons(wording, &window, decision, None, options, draws, &mut texts);
-        }
-        if draws.uniform() < options.retold
-            && let Some(other) = wanting_another(&window, draws)
-            && let Some(decision) = expert.decide(&other)
-        {
-            let first = texts.len();
-            lessons(wording, &other, &decision, None, options, draws, &mut texts);
-            for text in texts[first..].iter_mut().filter(|text| text.lesson == Lesson::Act) {
-                text.lesson = Lesson::Retold;
-            }
         }
         let stray = draws.uniform() < options.stray;
         let action = match (decided, stray) {

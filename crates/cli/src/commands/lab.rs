@@ -12,9 +12,9 @@ use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{self, ObservationMode, WebShop};
 use lens_env::{Benchmark, OfKinds, Task};
 use lens_lab::corpus::corpus;
-use lens_lab::exercises::exercises;
 use lens_lab::own_play::{own_play, setup};
 use lens_lab::recipe::{self, LabError, School};
+use lens_lm::tokenizer::Splitting;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -76,10 +76,14 @@ pub(crate) struct Build {
     /// Sets of games or catalogues to generate, besides the built-in one. ScienceWorld has its own tasks alone.
     #[arg(long, default_value_t = 1)]
     extra_sets: u64,
-    /// Games a model plays itself before every course of play alone, where the benchmark has an expert: the expert's
+    /// Games a model plays itself before every course but its first, where the benchmark has an expert: the expert's
     /// corrections of them are half of what it then learns.
     #[arg(long, value_name = "N", default_value_t = 0)]
     own_games: usize,
+    /// Give every name (a word that stands before a number somewhere) a token of its own, so that a thing of the task can
+    /// be looked up in a list. Prompts become half as long again. Only where the tokenizer is made.
+    #[arg(long)]
+    name_tokens: bool,
     /// Only tasks of these kinds; all by default, of ScienceWorld those that take few steps.
     #[arg(long = "kind")]
     kinds: Vec<String>,
@@ -249,6 +253,12 @@ impl Build {
             )));
         }
         let tokenizer_path = self.out.join("tokenizer.json");
+        if self.name_tokens && tokenizer_path.exists() {
+            return Err(Failure::user(format!(
+                "--name-tokens: {} is made already; leave the flag out to go on with it, or give another --out",
+                tokenizer_path.display()
+            )));
+        }
         let built_in = self.narrowed(self.benchmark.set(self.seed, 0)?)?;
         let options = recipe::corpus_options(self.seed, &*built_in);
         let mut texts = corpus(&built_in, &self.tasks(&*built_in)?, &options)?;
@@ -263,11 +273,15 @@ impl Build {
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
             tokenizer
         } else {
-            let tokenizer = recipe::tokenizer(&texts, 4000, recipe::splitting(built_in.name()))?;
+            let splitting = if self.name_tokens {
+                Splitting::Names
+            } else {
+                recipe::splitting(built_in.name())
+            };
+            let tokenizer = recipe::tokenizer(&texts, 4000, splitting)?;
             lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
             tokenizer
         };
-        texts.extend(exercises(&texts, self.seed));
         let school = School {
             benchmark: &built_in,
             tokenizer_json: &tokenizer,
@@ -276,11 +290,9 @@ impl Build {
         };
         for mut plan in plans {
             let folder = self.out.join(plan.name);
-            // Where nothing can be taken there are no exercises.
-            plan.courses.retain(|course| course.has_part_in(&texts));
-            for course in &mut plan.courses {
+            for (number, course) in plan.courses.iter_mut().enumerate() {
                 course.steps = self.steps.unwrap_or(course.steps);
-                if course.is_play() && built_in.expert().is_some() {
+                if number > 0 && built_in.expert().is_some() {
                     course.own_games = self.own_games;
                 }
             }
