@@ -210,14 +210,3 @@ fn an_examination_counts_every_turn_once() {
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("no expert"), "{stderr}");
 }
-
-#[test]
-fn a_vocabulary_that_is_made_already_is_not_asked_for_again() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("a file");
-    let mut command = lens("lab");
-    command.args(["build", "--name-tokens", "--out"]).arg(folder.path());
-    let (code, _, stderr) = run(&mut command);
-    assert_eq!(code, 1, "{stderr}");
-    assert!(stderr.contains("--name-tokens") && stderr.contains("tokenizer.json"), "{stderr}");
-}

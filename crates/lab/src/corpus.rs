@@ -8,11 +8,20 @@ use lens_opd::random::{Purpose, Stream, StreamKey};
 use lens_opd::validate::fork::Feedback;
 use rayon::prelude::*;
 
+use crate::exercises::wanting_another;
+use crate::slips::slip;
+
 /// What a text teaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lesson {
+    /// To find a thing in a list of commands.
+    Find,
     /// To act.
     Act,
+    /// To act as if something else had been wanted.
+    Retold,
+    /// To act carelessly.
+    Slip,
     /// To comment on a plan in one sentence.
     Comment,
     /// To act on a comment.
@@ -38,6 +47,10 @@ pub struct CorpusOptions {
     /// Share of turns at which a random action is carried out instead of the expert's, so that the expert also shows
     /// how to go on from states it would not have reached.
     pub stray: f64,
+    /// Share of turns that are also told as if something else that is there had been wanted.
+    pub retold: f64,
+    /// Share of turns that are also told as if the right command had been overlooked.
+    pub slips: f64,
     /// Share of turns that also give a comment and an obeyed comment.
     pub comments: f64,
     /// Past steps shown in every prompt.
@@ -51,23 +64,48 @@ pub fn act_answer(decision: &Decision) -> String {
     format!("{} <action>{}</action>", decision.thought, decision.action)
 }
 
-/// The teacher's sentence about a plan.
+/// The teacher's sentence about a plan. What is right comes first, in the words in which the teacher would think it
+/// itself; whether the plan is that can then be read off.
 pub fn comment(plan: &str, decision: &Decision) -> String {
-    if plan == decision.action {
-        format!("This is on the right track: {} is the right step.", decision.action)
+    let Decision { thought, action } = decision;
+    let thought = thought.trim_end_matches('.');
+    if plan == action {
+        format!("{thought}: {action}{IS_RIGHT}{APPROVAL}")
     } else {
-        format!("This is not the right step: you should {} instead.", decision.action)
+        format!("{thought}: {action}{IS_RIGHT}not {plan}.")
     }
 }
 
-/// The answer of a student that took such a comment to heart.
-fn obeying_answer(plan: &str, decision: &Decision) -> String {
-    let thought = if plan == decision.action {
-        "The feedback agrees with my plan."
+const IS_RIGHT: &str = " is right, ";
+const APPROVAL: &str = "you are on the right track.";
+
+/// The action that such a sentence calls right.
+pub fn named_action(comment: &str) -> Option<&str> {
+    Some(comment.split_once(IS_RIGHT)?.0.rsplit_once(": ")?.1)
+}
+
+/// Whether such a sentence says that the plan is right.
+pub fn is_approval(comment: &str) -> bool {
+    comment.ends_with(APPROVAL)
+}
+
+/// A plan to comment on: a quarter of them are right, half careless, a quarter any command. If most were right, whoever
+/// learns from the comments would learn to agree.
+fn some_plan(
+    expert: &dyn Expert,
+    window: &Window,
+    decision: &Decision,
+    draws: &mut Stream,
+) -> String {
+    let kind = draws.uniform();
+    let plan = if kind < 0.25 {
+        None
+    } else if kind < 0.75 {
+        slip(expert, window, decision).map(|slip| slip.action)
     } else {
-        "The feedback says otherwise, so I follow it."
+        random_command(&window.actions, draws)
     };
-    format!("{thought} <action>{}</action>", decision.action)
+    plan.unwrap_or_else(|| decision.action.clone())
 }
 
 /// Texts from demonstrations of `tasks`, one stream of draws per task: the expert's play, or, from a benchmark without an
@@ -85,7 +123,12 @@ pub fn corpus(
             let key = StreamKey::new(options.seed, 0, number as u64, Purpose::Data, 0);
             let mut draws = key.open();
             match benchmark.expert() {
-                Some(expert) => episode(benchmark, &*expert, wording, task, options, &mut draws),
+                Some(expert) => {
+                    let key = StreamKey::new(options.seed, 0, number as u64, Purpose::Data, 4);
+                    let mut slips = key.open();
+                    let benchmark = (benchmark, &*expert);
+                    episode(benchmark, wording, task, options, &mut draws, &mut slips)
+                }
                 None => retold(benchmark, wording, task, options, &mut draws),
             }
         })
@@ -117,7 +160,7 @@ fn retold(
         let decision = Decision { thought: NEXT_STEP.to_owned(), action: action.clone() };
         let other = draws.below(2 * actions.len() as u64).unwrap_or_default() as usize;
         let plan = actions.get(other).unwrap_or(action);
-        lessons(wording, &window, &decision, Some(plan), options, draws, &mut texts);
+        lessons(wording, &window, &decision, plan, options, draws, &mut texts);
         let next = environment.step(action)?;
         let before = std::mem::replace(&mut view, next);
         past.push(PastStep {
@@ -129,13 +172,14 @@ fn retold(
     Ok(texts)
 }
 
+/// Slips have draws of their own, so that the other texts do not depend on how many there are.
 fn episode(
-    benchmark: &Arc<dyn Benchmark>,
-    expert: &dyn Expert,
+    (benchmark, expert): (&Arc<dyn Benchmark>, &dyn Expert),
     wording: Wording,
     task: &Task,
     options: &CorpusOptions,
     draws: &mut Stream,
+    slips: &mut Stream,
 ) -> Result<Vec<Text>, EnvError> {
     let mut environment = benchmark.clone().environment()?;
     let mut view = environment.reset(task)?;
@@ -145,7 +189,25 @@ fn episode(
         let window = Window::of(&view, &past, options.history);
         let decided = expert.decide(&window);
         if let Some(decision) = &decided {
-            lessons(wording, &window, decision, None, options, draws, &mut texts);
+            let plan = some_plan(expert, &window, decision, draws);
+            lessons(wording, &window, decision, &plan, options, draws, &mut texts);
+            if slips.uniform() < options.slips
+                && let Some(slip) = slip(expert, &window, decision)
+            {
+                let message = turn_message(wording, &window);
+                texts.push(Text { lesson: Lesson::Slip, message, answer: act_answer(&slip) });
+            }
+        }
+        if draws.uniform() < options.retold
+            && let Some(other) = wanting_another(&window, draws)
+            && let Some(decision) = expert.decide(&other)
+        {
+            let first = texts.len();
+            let plan = some_plan(expert, &other, &decision, draws);
+            lessons(wording, &other, &decision, &plan, options, draws, &mut texts);
+            for text in texts[first..].iter_mut().filter(|text| text.lesson == Lesson::Act) {
+                text.lesson = Lesson::Retold;
+            }
         }
         let stray = draws.uniform() < options.stray;
         let action = match (decided, stray) {
@@ -162,34 +224,30 @@ fn episode(
     Ok(texts)
 }
 
-/// One turn's lessons. The comments are on `plan`; without one, half of the plans are right, half are any other command.
+/// One turn's lessons; the comments are on `plan`.
 pub(crate) fn lessons(
     wording: Wording,
     window: &Window,
     decision: &Decision,
-    plan: Option<&str>,
+    plan: &str,
     options: &CorpusOptions,
     draws: &mut Stream,
     texts: &mut Vec<Text>,
 ) {
     let message = turn_message(wording, window);
     if draws.uniform() < options.comments {
-        let plan = match plan {
-            Some(plan) => Some(plan.to_owned()),
-            None if draws.uniform() < 0.5 => None,
-            None => random_command(&window.actions, draws),
-        };
-        let plan = plan.unwrap_or_else(|| decision.action.clone());
-        let hint = comment(&plan, decision);
+        let hint = comment(plan, decision);
         texts.push(Text {
             lesson: Lesson::Comment,
-            message: diagnostic_cue(wording, window, &plan),
+            message: diagnostic_cue(wording, window, plan),
             answer: hint.clone(),
         });
         texts.push(Text {
             lesson: Lesson::Obey,
-            message: hinted_message(&message, &plan, &hint, Feedback::Incorporate),
-            answer: obeying_answer(&plan, decision),
+            message: hinted_message(&message, plan, &hint, Feedback::Incorporate),
+            // The right answer without a word on the comment: whoever learns to say it without having been told must
+            // not speak of what nobody said.
+            answer: act_answer(decision),
         });
     }
     texts.push(Text { lesson: Lesson::Act, message, answer: act_answer(decision) });
@@ -202,5 +260,29 @@ fn random_command(actions: &Actions, draws: &mut Stream) -> Option<String> {
             commands.get(place as usize).cloned()
         }
         Actions::Templates { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_tells_what_is_right_and_whether_the_plan_is_that() {
+        let decision = Decision {
+            thought: "I need cup 1, which is here, so I take it.".to_owned(),
+            action: "take cup 1 from desk 1".to_owned(),
+        };
+        let wrong = comment("go to shelf 2", &decision);
+        assert_eq!(
+            wrong,
+            "I need cup 1, which is here, so I take it: take cup 1 from desk 1 is right, not go to shelf 2."
+        );
+        let right = comment(&decision.action, &decision);
+        for sentence in [&wrong, &right] {
+            assert_eq!(named_action(sentence), Some("take cup 1 from desk 1"));
+        }
+        assert!(is_approval(&right) && !is_approval(&wrong));
+        assert_eq!(named_action("I do not know."), None);
     }
 }

@@ -136,7 +136,7 @@ pub fn own_play(
                     setup.wording,
                     &window,
                     &decision,
-                    plan,
+                    plan.unwrap_or(&decision.action),
                     options,
                     &mut draws,
                     &mut own.texts,

@@ -9,19 +9,28 @@ use crate::corpus::{CorpusOptions, Lesson, corpus};
 use crate::recipe::{self, Course, LabError, ModelPlan, School};
 
 /// How the texts of tiny models are made.
-const CORPUS: CorpusOptions =
-    CorpusOptions { seed: 3, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
+const CORPUS: CorpusOptions = CorpusOptions {
+    seed: 3,
+    stray: 0.0,
+    retold: 0.0,
+    slips: 0.0,
+    comments: 0.5,
+    history: 2,
+    turn_limit: 6,
+};
 
 /// A plan of some ten thousand parameters and forty steps.
 pub fn plan(name: &'static str, lessons: &'static [Lesson]) -> ModelPlan {
     let mut plan: ModelPlan = recipe::plans().remove(1);
     plan.config.hidden_size = 32;
     plan.config.heads = 2;
+    plan.config.kv_heads = 1;
     plan.config.head_dim = 16;
     plan.config.layers = 2;
     plan.config.intermediate_size = 64;
-    let courses = vec![Course { steps: 40, lr: 1e-2, prompt_weight: 0.1, own_games: 0 }];
-    ModelPlan { name, lessons, courses, ..plan }
+    let course =
+        Course { lessons, steps: 40, batch: 32, lr: 1e-2, prompt_weight: 0.1, own_games: 0 };
+    ModelPlan { name, courses: vec![course], ..plan }
 }
 
 /// A `teacher` and a `student-small` in `folder` that know the format of `tasks` and little else.

@@ -494,7 +494,15 @@ fn a_course_with_own_games_learns_from_the_experts_corrections() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut tasks = models.benchmark.tasks("train").expect("a split");
     tasks.truncate(20);
-    let options = CorpusOptions { seed: 5, stray: 0.0, comments: 0.5, history: 2, turn_limit: 6 };
+    let options = CorpusOptions {
+        seed: 5,
+        stray: 0.0,
+        retold: 0.0,
+        slips: 0.0,
+        comments: 0.5,
+        history: 2,
+        turn_limit: 6,
+    };
     let texts = corpus(&models.benchmark, &tasks, &options).expect("it plays");
     let tokenizer = std::fs::read(models.teacher.join("tokenizer.json")).expect("a tokenizer");
     let school = School {
@@ -504,9 +512,10 @@ fn a_course_with_own_games_learns_from_the_experts_corrections() {
         corpus: options,
     };
     let mut plan = tiny::plan("teacher", &[Lesson::Act, Lesson::Comment, Lesson::Obey]);
+    let course = plan.courses[0];
     plan.courses = vec![
-        Course { steps: 10, lr: 1e-2, prompt_weight: 0.1, own_games: 0 },
-        Course { steps: 5, lr: 1e-2, prompt_weight: 0.0, own_games: 8 },
+        Course { steps: 10, ..course },
+        Course { steps: 5, prompt_weight: 0.0, own_games: 8, ..course },
     ];
     let path = folder.path().join("teacher");
     school.teach(&plan, 0, &path, |_| panic!("no games yet"), |_, _| {}).expect("it learns");

@@ -11,10 +11,11 @@ use lens_env::alfworld::{self, Alfworld};
 use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{self, ObservationMode, WebShop};
 use lens_env::{Benchmark, OfKinds, Task};
-use lens_lab::corpus::corpus;
+use lens_lab::corpus::{CorpusOptions, corpus};
+use lens_lab::exercises::exercises;
+use lens_lab::hints::hints;
 use lens_lab::own_play::{own_play, setup};
 use lens_lab::recipe::{self, LabError, School};
-use lens_lm::tokenizer::Splitting;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -44,6 +45,9 @@ pub(crate) struct Examine {
     /// Games to play.
     #[arg(long, value_name = "N", default_value_t = 100)]
     games: usize,
+    /// The teacher that comments on the model's wrong plans; the model itself by default.
+    #[arg(long, value_name = "MODEL")]
+    teacher: Option<PathBuf>,
     /// The seed of the draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -76,14 +80,10 @@ pub(crate) struct Build {
     /// Sets of games or catalogues to generate, besides the built-in one. ScienceWorld has its own tasks alone.
     #[arg(long, default_value_t = 1)]
     extra_sets: u64,
-    /// Games a model plays itself before every course but its first, where the benchmark has an expert: the expert's
+    /// Games a model plays itself before every course of play alone, where the benchmark has an expert: the expert's
     /// corrections of them are half of what it then learns.
     #[arg(long, value_name = "N", default_value_t = 0)]
     own_games: usize,
-    /// Give every name (a word that stands before a number somewhere) a token of its own, so that a thing of the task can
-    /// be looked up in a list. Prompts become half as long again. Only where the tokenizer is made.
-    #[arg(long)]
-    name_tokens: bool,
     /// Only tasks of these kinds; all by default, of ScienceWorld those that take few steps.
     #[arg(long = "kind")]
     kinds: Vec<String>,
@@ -180,9 +180,15 @@ impl Examine {
         };
         let mut tasks = benchmark.tasks(&split)?;
         tasks.truncate(self.games);
-        let options = recipe::corpus_options(self.seed, &*benchmark);
+        let options =
+            CorpusOptions { comments: 1.0, ..recipe::corpus_options(self.seed, &*benchmark) };
         let policy = world::policy(&self.model, WeightsName::F32)?;
         let own = own_play(&setup(&benchmark, &options), &policy, &tasks, 0, &options)?;
+        let teacher = match &self.teacher {
+            Some(teacher) => Some(world::policy(teacher, WeightsName::F32)?),
+            None => None,
+        };
+        let hints = hints(teacher.as_ref().unwrap_or(&policy), &policy, &own.texts)?;
         if self.json {
             let verbs: serde_json::Map<String, serde_json::Value> = own
                 .by_verb
@@ -193,8 +199,19 @@ impl Examine {
                     (verb.clone(), counts)
                 })
                 .collect();
-            let counts =
-                json!({"split": split, "games": own.games, "solved": own.solved, "verbs": verbs});
+            let hints = json!({
+                "wrong_plans": hints.plans,
+                "named": hints.named,
+                "approved": hints.approved,
+                "followed": hints.followed,
+            });
+            let counts = json!({
+                "split": split,
+                "games": own.games,
+                "solved": own.solved,
+                "verbs": verbs,
+                "hints": hints,
+            });
             return Ok(writeln!(out, "{counts:#}")?);
         }
         writeln!(out, "{} of {} games of {split} solved", own.solved, own.games)?;
@@ -207,6 +224,15 @@ impl Examine {
             let same = 100.0 * one.agreed as f64 / one.turns.max(1) as f64;
             writeln!(out, "{verb:<12} {:>7} {same:>7.1}  {}", one.turns, instead.join(", "))?;
         }
+        let share = |count: usize| 100.0 * count as f64 / hints.plans.max(1) as f64;
+        writeln!(
+            out,
+            "{} wrong plans: the teacher's comment names the right step at {:.1} %, approves of {:.1} %; told what is right, the model does it at {:.1} %",
+            hints.plans,
+            share(hints.named),
+            share(hints.approved),
+            share(hints.followed)
+        )?;
         Ok(())
     }
 }
@@ -253,12 +279,6 @@ impl Build {
             )));
         }
         let tokenizer_path = self.out.join("tokenizer.json");
-        if self.name_tokens && tokenizer_path.exists() {
-            return Err(Failure::user(format!(
-                "--name-tokens: {} is made already; leave the flag out to go on with it, or give another --out",
-                tokenizer_path.display()
-            )));
-        }
         let built_in = self.narrowed(self.benchmark.set(self.seed, 0)?)?;
         let options = recipe::corpus_options(self.seed, &*built_in);
         let mut texts = corpus(&built_in, &self.tasks(&*built_in)?, &options)?;
@@ -273,15 +293,11 @@ impl Build {
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
             tokenizer
         } else {
-            let splitting = if self.name_tokens {
-                Splitting::Names
-            } else {
-                recipe::splitting(built_in.name())
-            };
-            let tokenizer = recipe::tokenizer(&texts, 4000, splitting)?;
+            let tokenizer = recipe::tokenizer(&texts, 4000, recipe::splitting(built_in.name()))?;
             lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
             tokenizer
         };
+        texts.extend(exercises(&texts, self.seed));
         let school = School {
             benchmark: &built_in,
             tokenizer_json: &tokenizer,
@@ -290,9 +306,11 @@ impl Build {
         };
         for mut plan in plans {
             let folder = self.out.join(plan.name);
-            for (number, course) in plan.courses.iter_mut().enumerate() {
+            // Where nothing can be taken there are no exercises.
+            plan.courses.retain(|course| course.has_part_in(&texts));
+            for course in &mut plan.courses {
                 course.steps = self.steps.unwrap_or(course.steps);
-                if number > 0 && built_in.expert().is_some() {
+                if course.is_play() && built_in.expert().is_some() {
                     course.own_games = self.own_games;
                 }
             }

@@ -159,7 +159,7 @@ pub(crate) fn laboratory(config: &mut Config, models: &Path) {
     config.rollout.max_prompt_tokens = 1536;
     config.rollout.max_response_tokens = 48;
     config.eval.max_tokens = 48;
-    config.optimizer.lr = 5e-4;
+    config.optimizer.lr = 2e-4;
     config.locate.residence = 2;
     config.tcod.growth = 2;
 }

@@ -133,6 +133,8 @@ impl Sft {
         let options = CorpusOptions {
             seed: self.seed,
             stray: 0.0,
+            retold: 0.0,
+            slips: 0.0,
             comments: 0.0,
             history: config.rollout.history,
             turn_limit: config.task.turn_limit,

@@ -157,7 +157,7 @@ pub fn train_bpe_with(
             texts.iter().map(AsRef::as_ref).chain(insisted.iter().map(String::as_str)),
         )
         .map_err(|error| wrong(format!("training failed: {error}")))?;
-    let text = tokenizer.to_string(true).map_err(|error| wrong(error.to_string()))?;
+    let text = tokenizer.to_string(false).map_err(|error| wrong(error.to_string()))?;
     Ok(text.into_bytes())
 }
 

@@ -60,14 +60,14 @@ impl<'a> Player<'a> {
             if self.scene.steps_taken() == 0 && opens(base(target)) && !self.scene.is_here(target) {
                 return decision(
                     format!(
-                        "Both {thing}s belong in {target}; it may be closed, so I open it first."
+                        "I need two {thing} in {target}; it may be closed, so I open it first."
                     ),
                     format!("go to {target}"),
                 );
             }
             if self.scene.last_handled() == Some(target) && self.scene.is_closed(target) {
                 return decision(
-                    format!("Both {thing}s belong in {target}; it is closed, so I open it first."),
+                    format!("I need two {thing} in {target}; it is closed, so I open it first."),
                     format!("open {target}"),
                 );
             }
@@ -76,7 +76,7 @@ impl<'a> Player<'a> {
             |(object, place): &&(&str, &str)| base(object) == thing && Some(*place) != gathering;
         if let Some((object, place)) = self.scene.takes.iter().find(right) {
             return decision(
-                format!("The {object} is what I need, so I take it."),
+                format!("I need {object}, which is here, so I take it."),
                 format!("take {object} from {place}"),
             );
         }
@@ -84,7 +84,7 @@ impl<'a> Player<'a> {
             if !self.scene.is_here(source) {
                 return decision(
                     format!(
-                        "One {thing} is in place; I go back to {source}, where I found it, for another."
+                        "I need another {thing}; I go back to {source}, where I found the first."
                     ),
                     format!("go to {source}"),
                 );
@@ -122,12 +122,12 @@ impl<'a> Player<'a> {
         let next = self.next_stop(&route, from, |place| Some(place) != leave_out)?;
         if self.scene.is_here(next) {
             return decision(
-                format!("The {next} is closed; a {thing} may be inside, so I open it."),
+                format!("I need {thing}; it may be in {next}, which is closed, so I open it."),
                 format!("open {next}"),
             );
         }
         decision(
-            format!("I see no {thing} here, so I look at {next} next."),
+            format!("I need {thing}, not seen here, so I look at {next} next."),
             format!("go to {next}"),
         )
     }
