@@ -166,7 +166,7 @@ pub fn corpus_options(seed: u64, benchmark: &dyn Benchmark) -> CorpusOptions {
         seed,
         stray: 0.12,
         retold: 0.5,
-        slips: 0.85,
+        slips: 0.65,
         comments: 0.25,
         history: 2,
         turn_limit,
