@@ -115,7 +115,6 @@ fn shape(
 /// often, and a model of its size that sees things which are not there is corrected until it sees nothing.
 const EXERCISES: &[Lesson] = &[Lesson::Find];
 const TEACHER: &[Lesson] = &[Lesson::Act, Lesson::Retold, Lesson::Comment, Lesson::Obey];
-const COACH: &[Lesson] = &[Lesson::Act, Lesson::Comment];
 const SMALL_STUDENT: &[Lesson] = &[Lesson::Find, Lesson::Act, Lesson::Slip, Lesson::Obey];
 const GAMES: &[Lesson] = &[Lesson::Act, Lesson::Slip, Lesson::Obey];
 
@@ -136,7 +135,7 @@ pub fn plans() -> Vec<ModelPlan> {
     let small = || vec![find(600, 3e-3), language(SMALL_STUDENT, 900, 3e-3)];
     let large = |lessons, steps| vec![find(500, 2e-3), language(lessons, steps, 2e-3)];
     let after = |courses: Vec<Course>, last: Course| [courses, vec![last]].concat();
-    let teacher = || after(large(TEACHER, 1000), course(COACH, 500, 1.5e-3));
+    let teacher = || after(large(TEACHER, 1000), course(TEACHER, 600, 1.5e-3));
     // It begins as the teacher does, in the very same steps, and becomes careless.
     let careless = || after(large(TEACHER, 1000), course(GAMES, 150, 1e-3));
     let plan = |name, config, courses| ModelPlan { name, config, courses };
