@@ -19,7 +19,7 @@ const CORPUS: CorpusOptions = CorpusOptions {
     turn_limit: 6,
 };
 
-/// A plan of some ten thousand parameters and forty steps.
+/// A plan of some ten thousand parameters and a hundred steps.
 pub fn plan(name: &'static str, lessons: &'static [Lesson]) -> ModelPlan {
     let mut plan: ModelPlan = recipe::plans().remove(1);
     plan.config.hidden_size = 32;
@@ -29,7 +29,7 @@ pub fn plan(name: &'static str, lessons: &'static [Lesson]) -> ModelPlan {
     plan.config.layers = 2;
     plan.config.intermediate_size = 64;
     let course =
-        Course { lessons, steps: 40, batch: 32, lr: 1e-2, prompt_weight: 0.1, own_games: 0 };
+        Course { lessons, steps: 100, batch: 32, lr: 1e-2, prompt_weight: 0.1, own_games: 0 };
     ModelPlan { name, courses: vec![course], ..plan }
 }
 
