@@ -83,7 +83,8 @@ fn success(model: &str) -> f64 {
 fn the_teacher_plays_well_and_the_students_poorly() {
     let teacher = success("teacher");
     assert!((58.0..=92.0).contains(&teacher), "the teacher solves {teacher} %");
-    for (student, aim) in [("student-small", 5.0..=25.0), ("student-large", 22.0..=48.0)] {
+    // Sixty games say it to within ten percent or so.
+    for (student, aim) in [("student-small", 5.0..=32.0), ("student-large", 20.0..=55.0)] {
         let solved = success(student);
         assert!(aim.contains(&solved), "{student} solves {solved} %, not {aim:?}");
     }
