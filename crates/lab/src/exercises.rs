@@ -12,14 +12,14 @@ use crate::corpus::{Lesson, Text};
 
 /// A thing that could be taken: `take {object} {number} from {place}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Take<'a> {
-    object: &'a str,
+pub(crate) struct Take<'a> {
+    pub(crate) object: &'a str,
     number: &'a str,
     place: &'a str,
 }
 
 impl<'a> Take<'a> {
-    fn read(command: &'a str) -> Option<Self> {
+    pub(crate) fn read(command: &'a str) -> Option<Self> {
         let (thing, place) = command.strip_prefix("take ")?.split_once(" from ")?;
         let (object, number) = thing.rsplit_once(' ')?;
         Some(Self { object, number, place })

@@ -6,6 +6,8 @@
 
 use lens_env::{Actions, Decision, Expert, Window};
 
+use crate::exercises::Take;
+
 /// What the expert does when it overlooks what it would do; `None` where it is at a loss then, or does the same.
 pub fn slip(expert: &dyn Expert, window: &Window, right: &Decision) -> Option<Decision> {
     let Actions::Commands(commands) = &window.actions else { return None };
@@ -17,13 +19,10 @@ pub fn slip(expert: &dyn Expert, window: &Window, right: &Decision) -> Option<De
 
 /// Whether a command does what `right` does: whoever overlooks a cup does not see the other cups there either.
 fn is_like(command: &str, right: &str) -> bool {
-    let kind = |text: &str| text.split(" from ").next().and_then(without_number);
     command == right
-        || (right.starts_with("take ") && kind(command).is_some() && kind(command) == kind(right))
-}
-
-fn without_number(text: &str) -> Option<String> {
-    text.rsplit_once(' ').map(|(name, _)| name.to_owned())
+        || Take::read(right).is_some_and(|right| {
+            Take::read(command).is_some_and(|other| other.object == right.object)
+        })
 }
 
 #[cfg(test)]

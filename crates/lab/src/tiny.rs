@@ -9,7 +9,7 @@ use crate::corpus::{CorpusOptions, Lesson, corpus};
 use crate::recipe::{self, Course, LabError, ModelPlan, School};
 
 /// How the texts of tiny models are made.
-const CORPUS: CorpusOptions = CorpusOptions {
+pub const CORPUS: CorpusOptions = CorpusOptions {
     seed: 3,
     stray: 0.0,
     retold: 0.0,

@@ -494,15 +494,7 @@ fn a_course_with_own_games_learns_from_the_experts_corrections() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut tasks = models.benchmark.tasks("train").expect("a split");
     tasks.truncate(20);
-    let options = CorpusOptions {
-        seed: 5,
-        stray: 0.0,
-        retold: 0.0,
-        slips: 0.0,
-        comments: 0.5,
-        history: 2,
-        turn_limit: 6,
-    };
+    let options = CorpusOptions { seed: 5, ..tiny::CORPUS };
     let texts = corpus(&models.benchmark, &tasks, &options).expect("it plays");
     let tokenizer = std::fs::read(models.teacher.join("tokenizer.json")).expect("a tokenizer");
     let school = School {

@@ -183,11 +183,11 @@ impl Examine {
         let options =
             CorpusOptions { comments: 1.0, ..recipe::corpus_options(self.seed, &*benchmark) };
         let policy = world::policy(&self.model, WeightsName::F32)?;
-        let own = own_play(&setup(&benchmark, &options), &policy, &tasks, 0, &options)?;
         let teacher = match &self.teacher {
             Some(teacher) => Some(world::policy(teacher, WeightsName::F32)?),
             None => None,
         };
+        let own = own_play(&setup(&benchmark, &options), &policy, &tasks, 0, &options)?;
         let hints = hints(teacher.as_ref().unwrap_or(&policy), &policy, &own.texts)?;
         if self.json {
             let verbs: serde_json::Map<String, serde_json::Value> = own
