@@ -206,6 +206,23 @@ fn an_examination_counts_every_turn_once() {
     let (code, stdout, _) = examine(&[]);
     assert_eq!(code, 0);
     assert!(stdout.starts_with("0 of 3 games of valid_unseen solved"), "{stdout}");
+
+    let hints = &counts["hints"];
+    let count = |name: &str| hints[name].as_u64().expect("a count");
+    assert!(count("wrong_plans") > 0 && count("followed") <= count("wrong_plans"), "{hints}");
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/lab/teacher");
+    let (code, stdout, stderr) = examine(&["--json", "--teacher", shipped]);
+    assert_eq!(code, 0, "{stderr}");
+    let told: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let told = &told["hints"];
+    assert_eq!(
+        (&told["wrong_plans"], &told["followed"]),
+        (&hints["wrong_plans"], &hints["followed"]),
+        "the model is the same, whoever comments"
+    );
+    assert!(told["named"].as_u64() > hints["named"].as_u64(), "{told} {hints}");
+    let (code, _, stderr) = examine(&["--teacher", "nowhere"]);
+    assert!(code == 1 && stderr.contains("nowhere"), "{stderr}");
     let (code, _, stderr) = examine(&["--benchmark", "scienceworld"]);
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("no expert"), "{stderr}");

@@ -51,8 +51,10 @@ pub struct CorpusOptions {
     pub retold: f64,
     /// Share of turns that are also told as if the right command had been overlooked.
     pub slips: f64,
-    /// Share of turns that also give a comment and an obeyed comment.
+    /// Share of turns that also give a comment on a plan.
     pub comments: f64,
+    /// Share of turns that also give an obeyed comment.
+    pub obeyed: f64,
     /// Past steps shown in every prompt.
     pub history: usize,
     /// The longest episode.
@@ -235,13 +237,16 @@ pub(crate) fn lessons(
     texts: &mut Vec<Text>,
 ) {
     let message = turn_message(wording, window);
-    if draws.uniform() < options.comments {
-        let hint = comment(plan, decision);
+    let share = draws.uniform();
+    let hint = comment(plan, decision);
+    if share < options.comments {
         texts.push(Text {
             lesson: Lesson::Comment,
             message: diagnostic_cue(wording, window, plan),
             answer: hint.clone(),
         });
+    }
+    if share < options.obeyed {
         texts.push(Text {
             lesson: Lesson::Obey,
             message: hinted_message(&message, plan, &hint, Feedback::Incorporate),

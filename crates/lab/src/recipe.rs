@@ -115,6 +115,7 @@ fn shape(
 /// often, and a model of its size that sees things which are not there is corrected until it sees nothing.
 const EXERCISES: &[Lesson] = &[Lesson::Find];
 const TEACHER: &[Lesson] = &[Lesson::Act, Lesson::Retold, Lesson::Comment, Lesson::Obey];
+const COMMENTATOR: &[Lesson] = &[Lesson::Act, Lesson::Retold, Lesson::Comment];
 const SMALL_STUDENT: &[Lesson] = &[Lesson::Find, Lesson::Act, Lesson::Slip, Lesson::Obey];
 const GAMES: &[Lesson] = &[Lesson::Act, Lesson::Slip, Lesson::Obey];
 
@@ -135,7 +136,7 @@ pub fn plans() -> Vec<ModelPlan> {
     let small = || vec![find(600, 3e-3), language(SMALL_STUDENT, 900, 3e-3)];
     let large = |lessons, steps| vec![find(500, 2e-3), language(lessons, steps, 2e-3)];
     let after = |courses: Vec<Course>, last: Course| [courses, vec![last]].concat();
-    let teacher = || after(large(TEACHER, 1000), course(TEACHER, 600, 1.5e-3));
+    let teacher = || after(large(TEACHER, 1000), course(COMMENTATOR, 800, 1.5e-3));
     // It begins as the teacher does, in the very same steps, and becomes careless.
     let careless = || after(large(TEACHER, 1000), course(GAMES, 150, 1e-3));
     let plan = |name, config, courses| ModelPlan { name, config, courses };
@@ -166,7 +167,8 @@ pub fn corpus_options(seed: u64, benchmark: &dyn Benchmark) -> CorpusOptions {
         stray: 0.12,
         retold: 0.5,
         slips: 0.65,
-        comments: 0.25,
+        comments: 0.5,
+        obeyed: 0.25,
         history: 2,
         turn_limit,
     }

@@ -15,6 +15,7 @@ pub const CORPUS: CorpusOptions = CorpusOptions {
     retold: 0.0,
     slips: 0.0,
     comments: 0.5,
+    obeyed: 0.5,
     history: 2,
     turn_limit: 6,
 };

@@ -82,7 +82,7 @@ fn success(model: &str) -> f64 {
 #[test]
 fn the_teacher_plays_well_and_the_students_poorly() {
     let teacher = success("teacher");
-    assert!((58.0..=92.0).contains(&teacher), "the teacher solves {teacher} %");
+    assert!((60.0..=90.0).contains(&teacher), "the teacher solves {teacher} %");
     // Sixty games say it to within ten percent or so.
     for (student, aim) in [("student-small", 5.0..=32.0), ("student-large", 20.0..=55.0)] {
         let solved = success(student);
@@ -94,8 +94,12 @@ fn the_teacher_plays_well_and_the_students_poorly() {
 fn the_teacher_sees_what_is_wrong_and_the_student_does_what_it_is_told() {
     let benchmark: Arc<dyn Benchmark> =
         Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
-    let options =
-        CorpusOptions { comments: 1.0, turn_limit: 10, ..recipe::corpus_options(1, &*benchmark) };
+    let options = CorpusOptions {
+        comments: 1.0,
+        obeyed: 1.0,
+        turn_limit: 10,
+        ..recipe::corpus_options(1, &*benchmark)
+    };
     let mut tasks = benchmark.tasks("valid_unseen").expect("a split");
     tasks.truncate(24);
     let load = |name: &str| NativePolicy::load(&assets().join(name), WeightFormat::F32);
@@ -105,8 +109,8 @@ fn the_teacher_sees_what_is_wrong_and_the_student_does_what_it_is_told() {
     let own = own_play::own_play(&setup, &student, &tasks, 0, &options).expect("it plays");
     let report = hints(&teacher, &student, &own.texts).expect("they answer");
     assert!(report.plans > 60, "{report:?}");
-    assert!(5 * report.named > report.plans, "{report:?}");
-    assert!(10 * report.approved < 7 * report.plans, "{report:?}");
+    assert!(4 * report.named > report.plans, "{report:?}");
+    assert!(5 * report.approved < 2 * report.plans, "{report:?}");
     assert!(3 * report.followed > 2 * report.plans, "{report:?}");
 }
 

@@ -180,8 +180,11 @@ impl Examine {
         };
         let mut tasks = benchmark.tasks(&split)?;
         tasks.truncate(self.games);
-        let options =
-            CorpusOptions { comments: 1.0, ..recipe::corpus_options(self.seed, &*benchmark) };
+        let options = CorpusOptions {
+            comments: 1.0,
+            obeyed: 1.0,
+            ..recipe::corpus_options(self.seed, &*benchmark)
+        };
         let policy = world::policy(&self.model, WeightsName::F32)?;
         let teacher = match &self.teacher {
             Some(teacher) => Some(world::policy(teacher, WeightsName::F32)?),

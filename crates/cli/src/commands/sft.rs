@@ -136,6 +136,7 @@ impl Sft {
             retold: 0.0,
             slips: 0.0,
             comments: 0.0,
+            obeyed: 0.0,
             history: config.rollout.history,
             turn_limit: config.task.turn_limit,
         };
