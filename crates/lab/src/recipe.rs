@@ -117,6 +117,7 @@ const EXERCISES: &[Lesson] = &[Lesson::Find];
 const TEACHER: &[Lesson] = &[Lesson::Act, Lesson::Retold, Lesson::Comment, Lesson::Obey];
 const COMMENTATOR: &[Lesson] = &[Lesson::Act, Lesson::Retold, Lesson::Comment];
 const SMALL_STUDENT: &[Lesson] = &[Lesson::Find, Lesson::Act, Lesson::Slip, Lesson::Obey];
+const WITHOUT_SLIPS: &[Lesson] = &[Lesson::Find, Lesson::Act, Lesson::Obey];
 const GAMES: &[Lesson] = &[Lesson::Act, Lesson::Slip, Lesson::Obey];
 
 /// The laboratory's models: a Qwen3 teacher with two students, and a Qwen2.5 pair for the cross-family table.
@@ -139,6 +140,8 @@ pub fn plans() -> Vec<ModelPlan> {
     let teacher = || after(large(TEACHER, 1000), course(COMMENTATOR, 800, 1.5e-3));
     // It begins as the teacher does, in the very same steps, and becomes careless.
     let careless = || after(large(TEACHER, 1000), course(GAMES, 150, 1e-3));
+    // Without norms on queries and keys the same lessons leave it playing worse than a student should.
+    let sobered = || after(small(), course(WITHOUT_SLIPS, 150, 1e-3));
     let plan = |name, config, courses| ModelPlan { name, config, courses };
     let qwen3 = |hidden, layers, intermediate| shape(Family::Qwen3, hidden, layers, intermediate);
     let qwen2 = |hidden, layers, intermediate| shape(Family::Qwen2, hidden, layers, intermediate);
@@ -147,7 +150,7 @@ pub fn plans() -> Vec<ModelPlan> {
         plan("student-small", qwen3(96, 3, 256), small()),
         plan("student-large", qwen3(192, 6, 480), careless()),
         plan("teacher-qwen2.5", qwen2(128, 4, 352), teacher()),
-        plan("student-qwen2.5", qwen2(96, 3, 256), small()),
+        plan("student-qwen2.5", qwen2(96, 3, 256), sobered()),
     ]
 }
 
