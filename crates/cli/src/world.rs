@@ -123,6 +123,12 @@ pub(crate) fn models(config: &Config) -> Result<(Arc<NativePolicy>, NativeLearne
     Ok((teacher, learner))
 }
 
+/// This program as it was called, for commands that the user is told to go on with: whoever came through cargo has no
+/// `lens` among the shell's commands.
+pub(crate) fn called_as() -> String {
+    std::env::args().next().unwrap_or_else(|| "lens".to_owned())
+}
+
 /// Sets the number of worker threads; 0 leaves one per core. Results do not depend on it.
 pub(crate) fn set_threads(threads: usize) -> Result<(), Failure> {
     if threads > 0 {

@@ -93,7 +93,7 @@ impl Estimate {
         ];
         writeln!(
             out,
-            "{} on {}, per seed ({} seeds):",
+            "{} on {}, for each of {} seed(s):",
             config.method,
             config.task.benchmark,
             config.seeds.len()

@@ -86,8 +86,12 @@ impl Quickstart {
         writeln!(out, "\nplot: {}", path.display())?;
         if let Some((_, _, model)) = summaries.first() {
             let model = model.display();
-            writeln!(out, "measure it: lens eval {model} configs/laboratory.toml")?;
-            writeln!(out, "play with it: lens play alfworld --split valid_unseen --model {model}")?;
+            let lens = world::called_as();
+            writeln!(out, "measure it: {lens} eval {model} configs/laboratory.toml")?;
+            writeln!(
+                out,
+                "play with it: {lens} play alfworld --split valid_unseen --model {model}"
+            )?;
         }
         Ok(())
     }

@@ -105,8 +105,9 @@ pub(crate) fn train(
             Ok(run.model_folder())
         }
         Finish::Interrupted => Err(Failure::Interrupted(format!(
-            "stopped after {} steps, everything is saved; go on with: lens train --resume {}",
+            "stopped after {} steps, everything is saved; go on with: {} train --resume {}",
             run.step(),
+            world::called_as(),
             run.path().display()
         ))),
     }
