@@ -270,7 +270,30 @@ fn random_command(actions: &Actions, draws: &mut Stream) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use lens_env::alfworld::{Alfworld, Options};
+
     use super::*;
+    use crate::recipe::corpus_options;
+
+    #[test]
+    fn comments_and_obeyed_comments_have_shares_of_their_own() {
+        let benchmark: Arc<dyn Benchmark> =
+            Arc::new(Alfworld::built_in(&Options::default()).expect("they are built in"));
+        let tasks: Vec<Task> =
+            benchmark.tasks("train").expect("a split").into_iter().take(40).collect();
+        let options = CorpusOptions { retold: 0.0, ..corpus_options(1, &*benchmark) };
+        let texts = corpus(&benchmark, &tasks, &options).expect("texts");
+        let share = |lesson| {
+            let of = |lesson| texts.iter().filter(|text| text.lesson == lesson).count() as f64;
+            of(lesson) / of(Lesson::Act)
+        };
+        assert!((share(Lesson::Comment) - options.comments).abs() < 0.1);
+        assert!((share(Lesson::Obey) - options.obeyed).abs() < 0.1);
+        for pair in texts.windows(2).filter(|pair| pair[1].lesson == Lesson::Obey) {
+            assert_eq!(pair[0].lesson, Lesson::Comment, "an obeyed comment follows its comment");
+            assert!(pair[1].message.contains(&pair[0].answer));
+        }
+    }
 
     #[test]
     fn a_comment_tells_what_is_right_and_whether_the_plan_is_that() {
