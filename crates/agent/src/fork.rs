@@ -209,7 +209,8 @@ fn guide(
         let (messages, sampling, longest) = match work.request.kind {
             ForkKind::Hint { .. } => {
                 let proposed = turn.action.clone().unwrap_or_default();
-                let cue = diagnostic_cue(setup.wording, &walk.player.window(setup), &proposed);
+                let cue =
+                    diagnostic_cue(setup.prompt_style(), &walk.player.window(setup), &proposed);
                 (
                     teacher.codec().prompt(&[Message::user(cue)])?,
                     Sampling::GREEDY,
@@ -372,7 +373,7 @@ fn bridge_fault(work: &Work<'_>, walk: &Walk) -> Option<ForkDrop> {
     let admissible = match &work.turn?.view.actions {
         Actions::Commands(commands) => commands.contains(action),
         // Templates cannot be checked without the environment; it answers nonsense with its own text.
-        Actions::Templates { .. } => true,
+        Actions::Templates { .. } | Actions::Free => true,
     };
     (!admissible).then_some(ForkDrop::InadmissibleAction)
 }

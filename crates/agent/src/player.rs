@@ -35,18 +35,11 @@ impl Player {
 
     /// What the prompt shows: the task, the latest steps, the present.
     pub(crate) fn window(&self, setup: &Setup) -> Window {
-        let skip = self.past.len().saturating_sub(setup.history);
-        Window {
-            task: self.view.task.clone(),
-            history: self.past[skip..].to_vec(),
-            steps_taken: self.past.len(),
-            observation: self.view.observation.clone(),
-            actions: self.view.actions.clone(),
-        }
+        Window::new(&self.view, &self.past, setup.history)
     }
 
     pub(crate) fn message(&self, setup: &Setup) -> String {
-        turn_message(setup.wording, &self.window(setup))
+        turn_message(setup.prompt_style(), &self.window(setup))
     }
 
     /// The prompt's tokens with `message` as the latest word of the environment's side.

@@ -1,63 +1,36 @@
-//! The paper's prompts (appendix C) as data, and the one function that fills them in.
+//! Prompts: a benchmark's style filled in with a turn, and the paper's three messages about hints (appendix C).
 //!
-//! The templates are the files under `prompts/`, to the letter. Two of the slots need a decision the paper leaves to
-//! its lineage: a past step reads `[Observation 3: '...', Action 3: '...']`, one a line, numbered from 1; admissible
-//! commands are quoted, one a line, without ALFWorld's `help`; WebShop's stand bare.
+//! The paper's templates are files, to the letter: the benchmarks' own beside their code in `lens-env`, the messages
+//! about hints under `prompts/`. A past step reads `[Observation 3: '...', Action 3: '...']`, one per line, numbered
+//! from 1; the paper leaves that to its lineage.
 
-use lens_env::{Actions, Window};
+use lens_env::{Actions, CommandStyle, PromptStyle, Window};
 use lens_opd::validate::fork::Feedback;
 
-/// Which benchmark's wording a prompt uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wording {
-    /// Household tasks.
-    Alfworld,
-    /// Shopping.
-    Webshop,
-    /// Science experiments.
-    Scienceworld,
-}
-
-impl Wording {
-    /// The wording of a benchmark, by its name. Benchmarks of other origin speak as ALFWorld does, or as ScienceWorld
-    /// does when they list templates.
-    pub fn of(benchmark: &str) -> Self {
-        match benchmark {
-            "webshop" => Self::Webshop,
-            "scienceworld" => Self::Scienceworld,
-            _ => Self::Alfworld,
-        }
-    }
-
-    fn template(self) -> &'static str {
-        match self {
-            Self::Alfworld => include_str!("prompts/alfworld.txt"),
-            Self::Webshop => include_str!("prompts/webshop.txt"),
-            Self::Scienceworld => include_str!("prompts/scienceworld.txt"),
-        }
-    }
-}
+/// What stands in the place of a list where the environment gives none.
+const ANY_TEXT: &str = "any text";
 
 const DIAGNOSTIC_CUE: &str = include_str!("prompts/diagnostic_cue.txt");
 const FEEDBACK_INCORPORATION: &str = include_str!("prompts/feedback_incorporation.txt");
 const RECONSIDERATION: &str = include_str!("prompts/reconsideration.txt");
 
 /// The ordinary message of a turn: what students and teachers see when they act.
-pub fn turn_message(wording: Wording, window: &Window) -> String {
-    let history = history_text(wording, window);
+pub fn turn_message(style: &PromptStyle, window: &Window) -> String {
+    let history = history_text(style, window);
     let taken = window.steps_taken.to_string();
     let shown = window.history.len().to_string();
     let current = (window.steps_taken + 1).to_string();
     let (commands, templates, objects) = match &window.actions {
         Actions::Commands(commands) => {
-            (command_list(wording, commands), String::new(), String::new())
+            (command_list(style, commands), String::new(), String::new())
         }
         Actions::Templates { templates, objects } => {
             (templates.join("\n"), templates.join(", "), objects.join(", "))
         }
+        Actions::Free => (ANY_TEXT.to_owned(), String::new(), String::new()),
     };
     fill(
-        wording.template(),
+        &style.template,
         &[
             ("task_description", &window.task),
             ("step_count", &taken),
@@ -74,12 +47,13 @@ pub fn turn_message(wording: Wording, window: &Window) -> String {
 }
 
 /// The teacher's diagnostic cue: asks for one sentence about the action the student is about to take.
-pub fn diagnostic_cue(wording: Wording, window: &Window, student_action: &str) -> String {
+pub fn diagnostic_cue(style: &PromptStyle, window: &Window, student_action: &str) -> String {
     let actions = match &window.actions {
-        Actions::Commands(commands) => command_list(wording, commands),
+        Actions::Commands(commands) => command_list(style, commands),
         Actions::Templates { templates, objects } => {
             format!("{}\nObjects: {}", templates.join(", "), objects.join(", "))
         }
+        Actions::Free => ANY_TEXT.to_owned(),
     };
     fill(
         DIAGNOSTIC_CUE,
@@ -87,7 +61,7 @@ pub fn diagnostic_cue(wording: Wording, window: &Window, student_action: &str) -
             ("task", &window.task),
             ("observation", &window.observation),
             ("admissible_actions", &actions),
-            ("history", &history_text(wording, window)),
+            ("history", &history_text(style, window)),
             ("student_action", student_action),
         ],
     )
@@ -108,18 +82,16 @@ pub fn hinted_message(
     format!("{turn_message}\n\n{feedback}")
 }
 
-fn history_text(wording: Wording, window: &Window) -> String {
+fn history_text(style: &PromptStyle, window: &Window) -> String {
     let items: Vec<String> = window
         .history
         .iter()
         .map(|past| {
             let number = past.step + 1;
-            // WebShop's pages span many lines; in the history they are folded into one.
-            let observation = match wording {
-                Wording::Webshop => {
-                    past.observation.split_whitespace().collect::<Vec<_>>().join(" ")
-                }
-                Wording::Alfworld | Wording::Scienceworld => past.observation.clone(),
+            let observation = if style.fold_history {
+                past.observation.split_whitespace().collect::<Vec<_>>().join(" ")
+            } else {
+                past.observation.clone()
             };
             format!("[Observation {number}: '{observation}', Action {number}: '{}']", past.action)
         })
@@ -127,18 +99,16 @@ fn history_text(wording: Wording, window: &Window) -> String {
     items.join("\n")
 }
 
-fn command_list(wording: Wording, commands: &[String]) -> String {
-    match wording {
-        Wording::Webshop => commands.join("\n"),
-        Wording::Alfworld | Wording::Scienceworld => {
-            let quoted: Vec<String> = commands
-                .iter()
-                .filter(|command| *command != "help")
-                .map(|command| format!("'{command}'"))
-                .collect();
-            quoted.join("\n")
-        }
-    }
+fn command_list(style: &PromptStyle, commands: &[String]) -> String {
+    let shown =
+        commands.iter().filter(|command| !style.hidden_commands.contains(&command.as_str().into()));
+    let lines: Vec<String> = shown
+        .map(|command| match style.commands {
+            CommandStyle::Quoted => format!("'{command}'"),
+            CommandStyle::Bare => command.clone(),
+        })
+        .collect();
+    lines.join("\n")
 }
 
 /// Replaces every `{slot}` of `template`, each looked up once: a value that itself contains braces is left alone.
@@ -166,7 +136,7 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lens_env::PastStep;
+    use lens_env::{PastStep, alfworld, scienceworld, webshop};
 
     use super::*;
 
@@ -203,12 +173,13 @@ mod tests {
         };
         let mut plain = window(commands(&["go to cabinet 1", "help"]));
         plain.history[0].observation = "a mug".to_owned();
-        for (wording, window) in [
-            (Wording::Alfworld, plain.clone()),
-            (Wording::Webshop, plain.clone()),
-            (Wording::Scienceworld, Window { actions: templates, ..plain }),
+        for (style, window) in [
+            (alfworld::PROFILE.prompt, plain.clone()),
+            (webshop::PROFILE.prompt, plain.clone()),
+            (scienceworld::PROFILE.prompt, Window { actions: templates, ..plain.clone() }),
+            (alfworld::PROFILE.prompt, Window { actions: Actions::Free, ..plain }),
         ] {
-            for text in [turn_message(wording, &window), diagnostic_cue(wording, &window, "look")] {
+            for text in [turn_message(&style, &window), diagnostic_cue(&style, &window, "look")] {
                 assert!(!text.contains('{'), "{text}");
                 assert!(text.contains(&window.task) && text.contains(&window.observation));
             }
@@ -218,7 +189,7 @@ mod tests {
     #[test]
     fn alfworld_reads_as_in_the_paper() {
         let text = turn_message(
-            Wording::Alfworld,
+            &alfworld::PROFILE.prompt,
             &window(commands(&["go to cabinet 1", "help", "look"])),
         );
         assert!(text.starts_with(
@@ -234,7 +205,7 @@ mod tests {
     #[test]
     fn webshop_history_is_folded_and_its_commands_stand_bare() {
         let text = turn_message(
-            Wording::Webshop,
+            &webshop::PROFILE.prompt,
             &window(commands(&["search[<query>]", "click[search]"])),
         );
         assert!(text.contains("'You see a {mug}.'"));

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use lens_engine::Deadline;
-use lens_env::Benchmark;
-
-use crate::prompts::Wording;
+use lens_env::{Benchmark, PromptStyle};
 
 /// What a turn's prompt contains of the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +19,6 @@ pub enum Context {
 pub struct Setup {
     /// The benchmark being played.
     pub benchmark: Arc<dyn Benchmark>,
-    /// Its wording.
-    pub wording: Wording,
     /// What prompts contain of the past.
     pub context: Context,
     /// Past steps shown in every prompt.
@@ -35,4 +31,11 @@ pub struct Setup {
     pub max_response_tokens: usize,
     /// When the batch must be over.
     pub deadline: Deadline,
+}
+
+impl Setup {
+    /// How the benchmark's turns become messages.
+    pub fn prompt_style(&self) -> &PromptStyle {
+        &self.benchmark.profile().prompt
+    }
 }

@@ -4,12 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lens_config::method::loss_params;
-use lens_config::schema::{BenchmarkName, Config, WeightsName};
+use lens_config::schema::{Config, WeightsName};
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_env::alfworld::{self, Alfworld};
-use lens_env::scienceworld::{self, ScienceWorld};
-use lens_env::webshop::{self, GoalKind, ObservationMode, Shop, ShopSettings, WebShop};
-use lens_env::{Benchmark, OfKinds};
+use lens_env::{Benchmark, BenchmarkOptions, registry};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 
@@ -17,53 +14,24 @@ use crate::failure::Failure;
 
 /// The benchmark a configuration names, narrowed to `task.kinds` if there are any.
 pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
-    let whole = whole_benchmark(config)?;
-    if config.task.kinds.is_empty() {
-        return Ok(whole);
-    }
-    let narrowed = OfKinds::new(whole, &config.task.kinds)
-        .map_err(|error| Failure::User(anyhow::Error::new(error).context("task.kinds")))?;
-    for split in config.task.eval_splits.iter().chain([&config.task.train_split]) {
-        if narrowed.tasks(split)?.is_empty() {
-            return Err(Failure::user(format!(
-                "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
-            )));
+    let task = &config.task;
+    let options = BenchmarkOptions {
+        data: (!task.data.as_os_str().is_empty()).then(|| task.data.clone()),
+        kinds: task.kinds.clone(),
+        ..BenchmarkOptions::default()
+    };
+    let benchmark = registry::open(&task.benchmark.to_string(), &options)
+        .map_err(|error| Failure::User(anyhow::Error::new(error).context("[task]")))?;
+    if !task.kinds.is_empty() {
+        for split in task.eval_splits.iter().chain([&task.train_split]) {
+            if benchmark.tasks(split)?.is_empty() {
+                return Err(Failure::user(format!(
+                    "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
+                )));
+            }
         }
     }
-    Ok(Arc::new(narrowed))
-}
-
-/// Official data where `task.data` says so, else what is built in.
-fn whole_benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
-    let data = &config.task.data;
-    let built_in = data.as_os_str().is_empty();
-    match config.task.benchmark {
-        BenchmarkName::Alfworld => {
-            let options = alfworld::Options::default();
-            let world = if built_in {
-                Alfworld::built_in(&options)?
-            } else {
-                Alfworld::open(data, &options)?
-            };
-            Ok(Arc::new(world))
-        }
-        BenchmarkName::Webshop => {
-            // The built-in catalogue writes synthetic goals; 4,196 sessions are needed either way.
-            let settings =
-                ShopSettings { goals: GoalKind::Synthetic, price_seed: 0, products: None };
-            let shop = if built_in {
-                webshop::generator::shop(webshop::generator::BUILT_IN_SEED, settings)?
-            } else {
-                Shop::open(data, None, settings)?
-            };
-            Ok(Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich)))
-        }
-        BenchmarkName::Scienceworld => {
-            let package = (!built_in).then(|| data.clone());
-            let options = scienceworld::Options { package, ..scienceworld::Options::default() };
-            Ok(ScienceWorld::open(options)?)
-        }
-    }
+    Ok(benchmark)
 }
 
 /// How weights are held.

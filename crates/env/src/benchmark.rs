@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, View};
 use crate::error::EnvError;
 use crate::expert::Expert;
+use crate::profile::Profile;
 
 /// One task of a benchmark.
 #[derive(
@@ -28,11 +29,8 @@ pub struct SplitInfo {
 
 /// Games, catalogues and splits, shared by any number of running episodes.
 pub trait Benchmark: Send + Sync {
-    /// The benchmark's name: "alfworld", "webshop", "scienceworld", ...
-    fn name(&self) -> &str;
-
-    /// The longest episode the paper allows on this benchmark (30, 15, 30).
-    fn default_turn_limit(&self) -> usize;
+    /// What is fixed about this benchmark: name, splits, limits, prompt, score.
+    fn profile(&self) -> &Profile;
 
     /// The splits there are.
     fn splits(&self) -> Vec<SplitInfo>;
@@ -45,6 +43,11 @@ pub trait Benchmark: Send + Sync {
 
     /// Actions that are known to solve the task, where the benchmark has them (TCOD-B2F, FutureBridge).
     fn reference_actions(&self, task: &Task) -> Result<Option<Vec<String>>, EnvError>;
+
+    /// Whether the environment would carry out `action` at `view`, as far as the view can tell.
+    fn admits(&self, view: &View, action: &str) -> bool {
+        view.actions.admit(action)
+    }
 
     /// An expert that plays from what an agent sees, where the benchmark has one.
     fn expert(&self) -> Option<Box<dyn Expert>>;

@@ -27,21 +27,8 @@ impl Demonstration {
     }
 }
 
-impl Window {
-    /// What a prompt shows of an episode: the view, and at most `length` of the steps before it.
-    pub fn of(view: &View, past: &[PastStep], length: usize) -> Self {
-        Self {
-            task: view.task.clone(),
-            history: past[past.len().saturating_sub(length)..].to_vec(),
-            steps_taken: view.turn,
-            observation: view.observation.clone(),
-            actions: view.actions.clone(),
-        }
-    }
-}
-
-/// Lets an expert play a task until it ends, the expert is at a loss, or `turn_limit` turns are taken. The expert sees
-/// `history` earlier steps; the paper's prompts show two.
+/// Lets an expert play a task until it ends, the expert has no answer, or `turn_limit` turns are taken. The expert sees
+/// `history` earlier steps.
 pub fn demonstrate(
     environment: &mut dyn Environment,
     expert: &dyn Expert,
@@ -53,7 +40,7 @@ pub fn demonstrate(
     let mut past: Vec<PastStep> = Vec::new();
     let mut steps = Vec::new();
     while view.status == Status::Running && view.turn < turn_limit {
-        let window = Window::of(&view, &past, history);
+        let window = Window::new(&view, &past, history);
         let Some(decision) = expert.decide(&window) else { break };
         let next = environment.step(&decision.action)?;
         past.push(PastStep {

@@ -19,6 +19,38 @@ pub enum Actions {
         /// Names that fit the holes.
         objects: Vec<String>,
     },
+    /// Any text: the environment does not list what it understands.
+    Free,
+}
+
+/// The hole of a template.
+const HOLE: &str = "OBJ";
+
+impl Actions {
+    /// Whether `action` is one of these. A listed command must be given to the letter. Words in a template's holes are
+    /// not checked: environments list what is in view and understand more (what the agent carries, for one).
+    pub fn admit(&self, action: &str) -> bool {
+        let action = action.trim();
+        match self {
+            Self::Commands(commands) => commands.iter().any(|command| command == action),
+            Self::Templates { templates, .. } => {
+                templates.iter().any(|template| fits(template, action))
+            }
+            Self::Free => !action.is_empty(),
+        }
+    }
+}
+
+/// Whether `action` is `template` with words in its holes.
+pub(crate) fn fits(template: &str, action: &str) -> bool {
+    let Some((before, after)) = template.split_once(HOLE) else { return template == action };
+    let Some(rest) = action.strip_prefix(before) else { return false };
+    // A hole takes at least one character; the rest must fit after some end of it.
+    rest.char_indices()
+        .skip(1)
+        .map(|(end, _)| end)
+        .chain([rest.len()])
+        .any(|end| !rest[..end].trim().is_empty() && fits(after, &rest[end..]))
 }
 
 /// Where the episode stands.
@@ -124,4 +156,35 @@ pub trait Environment: Send {
     /// Puts a saved state back, in this or another environment of the same benchmark, and shows it. Environments
     /// that restore by replaying check every step against what was seen the first time.
     fn restore(&mut self, snapshot: &Snapshot) -> Result<View, EnvError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_commands_are_admitted_to_the_letter() {
+        let actions = Actions::Commands(vec!["go to desk 1".to_owned()]);
+        assert!(actions.admit("go to desk 1") && actions.admit(" go to desk 1\n"));
+        assert!(
+            !actions.admit("Go to desk 1") && !actions.admit("go to desk") && !actions.admit("")
+        );
+    }
+
+    #[test]
+    fn templates_admit_any_words_in_their_holes() {
+        let templates = ["open OBJ", "move OBJ to OBJ", "look around"].map(str::to_owned).to_vec();
+        let actions = Actions::Templates { templates, objects: vec!["door".to_owned()] };
+        for good in ["open door", "open the red box", "move cup to cup to table", "look around"] {
+            assert!(actions.admit(good), "{good}");
+        }
+        for bad in ["open", "open ", "opened door", "move cup", "move  to table", "look", ""] {
+            assert!(!actions.admit(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn free_text_is_anything_but_nothing() {
+        assert!(Actions::Free.admit("hello") && !Actions::Free.admit("  "));
+    }
 }

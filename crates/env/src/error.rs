@@ -37,6 +37,16 @@ pub enum EnvError {
         /// What there is instead.
         hint: String,
     },
+    /// An option that the benchmark has no use for.
+    #[error("{benchmark} has no {option}; {hint}")]
+    Unsupported {
+        /// The benchmark asked.
+        benchmark: String,
+        /// What it was asked for.
+        option: &'static str,
+        /// What to do instead.
+        hint: String,
+    },
     /// Data or a program that must be installed first.
     #[error("{what} is missing: {hint}")]
     Missing {

@@ -1,32 +1,6 @@
 //! Experts that write demonstrations: they see what an agent's prompt shows and nothing else.
 
-use crate::environment::Actions;
-
-/// One earlier step as the prompt shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PastStep {
-    /// The step's number, counted from 0.
-    pub step: usize,
-    /// What was seen before acting.
-    pub observation: String,
-    /// What was done.
-    pub action: String,
-}
-
-/// What an agent's prompt shows: the task, the latest steps, the present.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Window {
-    /// What the agent is asked to do.
-    pub task: String,
-    /// The latest steps, oldest first; the paper shows two.
-    pub history: Vec<PastStep>,
-    /// Steps taken so far.
-    pub steps_taken: usize,
-    /// The environment's latest text.
-    pub observation: String,
-    /// What may be done now.
-    pub actions: Actions,
-}
+use crate::window::Window;
 
 /// What an expert would do and why, in one short sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +13,6 @@ pub struct Decision {
 
 /// A player whose next action is a function of the window alone, so that a model can learn to imitate it.
 pub trait Expert: Send {
-    /// The next action, or `None` where the expert is at a loss.
+    /// Returns the next action, or `None` where the expert does not know one.
     fn decide(&self, window: &Window) -> Option<Decision>;
 }

@@ -5,6 +5,8 @@
 //! can be copied at any turn ([`Environment::snapshot`]) and put back ([`Environment::restore`]).
 //! The pair is shaped by the method: validation restores a state in the middle of an episode twice,
 //! so restoring must be cheap where the environment is ours and checked where it is replayed.
+//!
+//! A benchmark describes itself in a [`Profile`]; [`registry`] is the only list of benchmarks.
 #![forbid(unsafe_code)]
 
 pub mod alfworld;
@@ -13,13 +15,19 @@ pub mod demonstration;
 pub mod environment;
 pub mod error;
 pub mod expert;
-pub mod kinds;
+pub mod filter;
+pub mod profile;
+pub mod registry;
 pub mod scienceworld;
 pub mod webshop;
+pub mod window;
 
 pub use benchmark::{Benchmark, SplitInfo, Task};
 pub use demonstration::{DemonstratedStep, Demonstration, demonstrate};
 pub use environment::{Actions, Environment, Snapshot, Status, View};
 pub use error::EnvError;
-pub use expert::{Decision, Expert, PastStep, Window};
-pub use kinds::OfKinds;
+pub use expert::{Decision, Expert};
+pub use filter::TaskFilter;
+pub use profile::{CommandStyle, Laboratory, Names, Profile, PromptStyle, ScoreScale};
+pub use registry::{BenchmarkOptions, Registry};
+pub use window::{PastStep, Window};

@@ -19,7 +19,7 @@ fn task(alfworld: &Alfworld, number: usize) -> Task {
 fn commands(view: &View) -> &[String] {
     match &view.actions {
         Actions::Commands(commands) => commands,
-        Actions::Templates { .. } => panic!("ALFWorld lists whole commands"),
+        Actions::Templates { .. } | Actions::Free => panic!("ALFWorld lists whole commands"),
     }
 }
 
@@ -169,7 +169,7 @@ fn an_episode_ends_when_the_task_is_done_and_nothing_changes_after() {
 fn the_turn_limit_comes_from_the_options() {
     let options = Options { splits: vec!["valid_unseen".into()], turn_limit: Some(3), lists: None };
     let alfworld = Arc::new(Alfworld::built_in(&options).expect("the built-in games need no file"));
-    assert_eq!(alfworld.default_turn_limit(), 30);
+    assert_eq!(alfworld.profile().turn_limit, 30);
     let mut environment = Arc::clone(&alfworld).environment().expect("an environment");
     environment.reset(&task(&alfworld, 0)).expect("the game starts");
     let turns: Vec<View> = (0..4).map(|_| environment.step("nonsense").expect("a step")).collect();

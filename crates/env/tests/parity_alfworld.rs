@@ -10,7 +10,7 @@ use lens_env::alfworld::archive::{self, RawGame};
 use lens_env::alfworld::file::Template;
 use lens_env::alfworld::generator::{Recipe, Split};
 use lens_env::alfworld::{
-    Alfworld, Episode, Explorer, Game, Goal, Options, TaskKind, file, planner, replay,
+    Alfworld, AlfworldExpert, Episode, Game, Goal, Options, TaskKind, file, planner, replay,
 };
 use lens_env::{Benchmark, Task, demonstrate};
 
@@ -166,7 +166,7 @@ fn tcod_reference_actions_win_and_hard_games_have_none() {
 }
 
 #[test]
-fn the_explorer_solves_every_game() {
+fn the_expert_solves_every_game() {
     let Some(shared) = shared() else { return };
     let alfworld = games(&shared);
     let mut environment = Arc::clone(&alfworld).environment().expect("an environment");
@@ -174,7 +174,8 @@ fn the_explorer_solves_every_game() {
         let tasks = alfworld.tasks(split).expect("the split exists");
         let mut in_time = 0;
         for task in &tasks {
-            let played = demonstrate(&mut *environment, &Explorer, task, 400, 2).expect("it plays");
+            let played =
+                demonstrate(&mut *environment, &AlfworldExpert, task, 400, 2).expect("it plays");
             assert!(played.success(), "{}: {:?}", task.id, played.steps.last());
             in_time += usize::from(played.last.turn <= 30);
         }

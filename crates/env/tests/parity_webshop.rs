@@ -123,8 +123,8 @@ fn likeness() {
 }
 
 #[test]
-fn colours() {
-    compare("normalize_color.jsonl", "colours", 1945);
+fn colors() {
+    compare("normalize_color.jsonl", "colors", 1945);
 }
 
 #[test]

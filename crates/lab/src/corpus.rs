@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use lens_agent::prompts::{Wording, diagnostic_cue, hinted_message, turn_message};
-use lens_env::{Actions, Benchmark, Decision, EnvError, Expert, PastStep, Status, Task, Window};
+use lens_agent::prompts::{diagnostic_cue, hinted_message, turn_message};
+use lens_env::{
+    Actions, Benchmark, Decision, EnvError, Expert, PastStep, PromptStyle, Status, Task, Window,
+};
 use lens_opd::random::{Purpose, Stream, StreamKey};
 use lens_opd::validate::fork::Feedback;
 use rayon::prelude::*;
@@ -117,7 +119,7 @@ pub fn corpus(
     tasks: &[Task],
     options: &CorpusOptions,
 ) -> Result<Vec<Text>, EnvError> {
-    let wording = Wording::of(benchmark.name());
+    let style = &benchmark.profile().prompt;
     let per_task: Result<Vec<Vec<Text>>, EnvError> = tasks
         .par_iter()
         .enumerate()
@@ -129,9 +131,9 @@ pub fn corpus(
                     let key = StreamKey::new(options.seed, 0, number as u64, Purpose::Data, 4);
                     let mut slips = key.open();
                     let benchmark = (benchmark, &*expert);
-                    episode(benchmark, wording, task, options, &mut draws, &mut slips)
+                    episode(benchmark, style, task, options, &mut draws, &mut slips)
                 }
-                None => retold(benchmark, wording, task, options, &mut draws),
+                None => retold(benchmark, style, task, options, &mut draws),
             }
         })
         .collect();
@@ -144,7 +146,7 @@ const NEXT_STEP: &str = "The next step is clear.";
 /// The texts of a known solution. Wrong plans are other actions of it.
 fn retold(
     benchmark: &Arc<dyn Benchmark>,
-    wording: Wording,
+    style: &PromptStyle,
     task: &Task,
     options: &CorpusOptions,
     draws: &mut Stream,
@@ -158,11 +160,11 @@ fn retold(
         if view.status != Status::Running {
             break;
         }
-        let window = Window::of(&view, &past, options.history);
+        let window = Window::new(&view, &past, options.history);
         let decision = Decision { thought: NEXT_STEP.to_owned(), action: action.clone() };
         let other = draws.below(2 * actions.len() as u64).unwrap_or_default() as usize;
         let plan = actions.get(other).unwrap_or(action);
-        lessons(wording, &window, &decision, plan, options, draws, &mut texts);
+        lessons(style, &window, &decision, plan, options, draws, &mut texts);
         let next = environment.step(action)?;
         let before = std::mem::replace(&mut view, next);
         past.push(PastStep {
@@ -177,7 +179,7 @@ fn retold(
 /// Slips have draws of their own, so that the other texts do not depend on how many there are.
 fn episode(
     (benchmark, expert): (&Arc<dyn Benchmark>, &dyn Expert),
-    wording: Wording,
+    style: &PromptStyle,
     task: &Task,
     options: &CorpusOptions,
     draws: &mut Stream,
@@ -188,15 +190,15 @@ fn episode(
     let mut past: Vec<PastStep> = Vec::new();
     let mut texts = Vec::new();
     while view.status == Status::Running && past.len() < options.turn_limit {
-        let window = Window::of(&view, &past, options.history);
+        let window = Window::new(&view, &past, options.history);
         let decided = expert.decide(&window);
         if let Some(decision) = &decided {
             let plan = some_plan(expert, &window, decision, draws);
-            lessons(wording, &window, decision, &plan, options, draws, &mut texts);
+            lessons(style, &window, decision, &plan, options, draws, &mut texts);
             if slips.uniform() < options.slips
                 && let Some(slip) = slip(expert, &window, decision)
             {
-                let message = turn_message(wording, &window);
+                let message = turn_message(style, &window);
                 texts.push(Text { lesson: Lesson::Slip, message, answer: act_answer(&slip) });
             }
         }
@@ -206,7 +208,7 @@ fn episode(
         {
             let first = texts.len();
             let plan = some_plan(expert, &other, &decision, draws);
-            lessons(wording, &other, &decision, &plan, options, draws, &mut texts);
+            lessons(style, &other, &decision, &plan, options, draws, &mut texts);
             for text in texts[first..].iter_mut().filter(|text| text.lesson == Lesson::Act) {
                 text.lesson = Lesson::Retold;
             }
@@ -228,7 +230,7 @@ fn episode(
 
 /// One turn's lessons; the comments are on `plan`.
 pub(crate) fn lessons(
-    wording: Wording,
+    style: &PromptStyle,
     window: &Window,
     decision: &Decision,
     plan: &str,
@@ -236,13 +238,13 @@ pub(crate) fn lessons(
     draws: &mut Stream,
     texts: &mut Vec<Text>,
 ) {
-    let message = turn_message(wording, window);
+    let message = turn_message(style, window);
     let share = draws.uniform();
     let hint = comment(plan, decision);
     if share < options.comments {
         texts.push(Text {
             lesson: Lesson::Comment,
-            message: diagnostic_cue(wording, window, plan),
+            message: diagnostic_cue(style, window, plan),
             answer: hint.clone(),
         });
     }
@@ -261,10 +263,10 @@ pub(crate) fn lessons(
 fn random_command(actions: &Actions, draws: &mut Stream) -> Option<String> {
     match actions {
         Actions::Commands(commands) => {
-            let place = draws.below(commands.len() as u64)?;
-            commands.get(place as usize).cloned()
+            let index = draws.below(commands.len() as u64)?;
+            commands.get(index as usize).cloned()
         }
-        Actions::Templates { .. } => None,
+        Actions::Templates { .. } | Actions::Free => None,
     }
 }
 

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lens_agent::prompts::Wording;
 use lens_agent::{Context, Plan, Setup, play};
 use lens_engine::{Deadline, Policy, Sampling};
 use lens_env::{Benchmark, Task, Window};
@@ -81,7 +80,6 @@ fn verb(action: &str) -> &str {
 /// How games are played whose turns the expert is asked about.
 pub fn setup(benchmark: &Arc<dyn Benchmark>, options: &CorpusOptions) -> Setup {
     Setup {
-        wording: Wording::of(benchmark.name()),
         benchmark: benchmark.clone(),
         context: Context::Window,
         history: options.history,
@@ -128,12 +126,12 @@ pub fn own_play(
                 if stuck {
                     continue;
                 }
-                let window = Window::of(&turn.view, past, setup.history);
+                let window = Window::new(&turn.view, past, setup.history);
                 let Some(decision) = expert.decide(&window) else { continue };
                 let plan = turn.action.as_deref();
                 own.compare(&decision.action, plan);
                 lessons(
-                    setup.wording,
+                    setup.prompt_style(),
                     &window,
                     &decision,
                     plan.unwrap_or(&decision.action),

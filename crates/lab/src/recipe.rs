@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lens_engine::native::{LearnerOptions, NativeLearner};
 use lens_engine::{Codec, EngineError, LearnReport, Learner, Message};
-use lens_env::{Benchmark, EnvError};
+use lens_env::{Benchmark, EnvError, Profile};
 use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
 use lens_lm::config::{Family, ModelConfig};
 use lens_lm::error::LmError;
@@ -154,17 +154,14 @@ pub fn plans() -> Vec<ModelPlan> {
     ]
 }
 
-/// How a benchmark's texts are cut: ALFWorld numbers all its things, so that their names can be told, the others do not.
-pub fn splitting(benchmark: &str) -> Splitting {
-    match benchmark {
-        "alfworld" => Splitting::Names,
-        _ => Splitting::Clauses,
-    }
+/// How a benchmark's texts are cut: where all things are numbered, their names can be told apart from other words.
+pub fn splitting(profile: &Profile) -> Splitting {
+    if profile.laboratory.numbered_names { Splitting::Names } else { Splitting::Clauses }
 }
 
 /// How the texts of the courses are made.
 pub fn corpus_options(seed: u64, benchmark: &dyn Benchmark) -> CorpusOptions {
-    let turn_limit = benchmark.default_turn_limit().min(30);
+    let turn_limit = benchmark.profile().turn_limit.min(30);
     CorpusOptions {
         seed,
         stray: 0.12,
@@ -172,7 +169,7 @@ pub fn corpus_options(seed: u64, benchmark: &dyn Benchmark) -> CorpusOptions {
         slips: 0.65,
         comments: 0.5,
         obeyed: 0.25,
-        history: 2,
+        history: benchmark.profile().history,
         turn_limit,
     }
 }

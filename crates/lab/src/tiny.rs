@@ -37,7 +37,7 @@ pub fn plan(name: &'static str, lessons: &'static [Lesson]) -> ModelPlan {
 /// A `teacher` and a `student-small` in `folder` that know the format of `tasks` and little else.
 pub fn pair(benchmark: &Arc<dyn Benchmark>, tasks: &[Task], folder: &Path) -> Result<(), LabError> {
     let texts = corpus(benchmark, tasks, &CORPUS)?;
-    let tokenizer = recipe::tokenizer(&texts, 200, recipe::splitting(benchmark.name()))?;
+    let tokenizer = recipe::tokenizer(&texts, 200, recipe::splitting(benchmark.profile()))?;
     let plans = [
         plan("teacher", &[Lesson::Act, Lesson::Comment, Lesson::Obey]),
         plan("student-small", &[Lesson::Act, Lesson::Obey]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lens_agent::{Plan, Setup, play};
 use lens_engine::{Policy, Sampling};
-use lens_env::Task;
+use lens_env::{ScoreScale, Task};
 use lens_opd::episode::EpisodeEnd;
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::Purpose;
@@ -48,7 +48,7 @@ pub struct Measures {
     pub tasks: usize,
     /// Share solved, in percent.
     pub success_rate: f64,
-    /// Mean score of 100; `None` on ALFWorld, which has none.
+    /// Mean score of 100; `None` for a benchmark without one.
     pub score: Option<f64>,
     /// Mean turns used, the limit where a task was not solved.
     pub rounds: f64,
@@ -119,25 +119,33 @@ impl Evaluator {
 
     /// The measures of any group of results; seen and unseen games pooled, for one.
     pub fn measures(&self, results: &[&TaskResult]) -> Result<Measures, TrainError> {
-        let episodes: Vec<EvalEpisode> = results
-            .iter()
-            .map(|result| EvalEpisode {
-                success: result.success,
-                score: result.score,
-                turns: result.turns,
-            })
-            .collect();
-        let measure = match self.setup.benchmark.name() {
-            "webshop" => metrics::webshop,
-            "scienceworld" => metrics::scienceworld,
-            _ => metrics::alfworld,
-        };
-        let broken = |error: lens_opd::error::InputError| {
-            TrainError::Nothing(format!("evaluation: {error}"))
-        };
-        let result = measure(&episodes).map_err(broken)?;
-        let rounds = metrics::rounds(&episodes, self.setup.turn_limit).map_err(broken)?;
-        let (success_rate, score) = (result.success_rate, result.score);
-        Ok(Measures { tasks: results.len(), success_rate, score, rounds })
+        measures(self.setup.benchmark.profile().score, self.setup.turn_limit, results)
     }
+}
+
+/// The measures of results whose score means what `scale` says.
+pub fn measures(
+    scale: ScoreScale,
+    turn_limit: usize,
+    results: &[&TaskResult],
+) -> Result<Measures, TrainError> {
+    let episodes: Vec<EvalEpisode> = results
+        .iter()
+        .map(|result| EvalEpisode {
+            success: result.success,
+            score: result.score,
+            turns: result.turns,
+        })
+        .collect();
+    let measure = match scale {
+        ScoreScale::None => metrics::alfworld,
+        ScoreScale::ZeroToOne => metrics::webshop,
+        ScoreScale::Points => metrics::scienceworld,
+    };
+    let broken =
+        |error: lens_opd::error::InputError| TrainError::Nothing(format!("evaluation: {error}"));
+    let result = measure(&episodes).map_err(broken)?;
+    let rounds = metrics::rounds(&episodes, turn_limit).map_err(broken)?;
+    let (success_rate, score) = (result.success_rate, result.score);
+    Ok(Measures { tasks: results.len(), success_rate, score, rounds })
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use lens_agent::prompts::Wording;
 use lens_agent::{Context, Setup};
 use lens_config::schema::ContextName;
 use lens_config::{Config, method, render};
@@ -328,7 +327,6 @@ impl Run {
 /// What episodes of a configuration have in common.
 pub fn setup(config: &Config, benchmark: &Arc<dyn Benchmark>) -> Setup {
     Setup {
-        wording: Wording::of(benchmark.name()),
         benchmark: benchmark.clone(),
         context: match config.rollout.context {
             ContextName::Window => Context::Window,

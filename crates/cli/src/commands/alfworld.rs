@@ -110,7 +110,7 @@ impl Replay {
     }
 }
 
-/// Let the explorer play.
+/// Let the expert play.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Expert {
     #[command(flatten)]

@@ -19,7 +19,7 @@ pub(crate) enum EnvCommand {
     Bench(Bench),
 }
 
-/// Which environment's recordings. One variant a benchmark.
+/// Which environment's recordings.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Replay {
     /// Recordings of TextWorld's engine.
@@ -30,16 +30,16 @@ pub(crate) enum Replay {
     Webshop(webshop::Replay),
 }
 
-/// Whose expert. One variant a benchmark.
+/// Whose expert.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Expert {
-    /// The explorer that sees what an agent's prompt shows.
+    /// The ALFWorld expert, which decides from the agent's prompt alone.
     Alfworld(alfworld::Expert),
-    /// The shopper that sees what an agent's prompt shows.
+    /// The WebShop expert, which decides from the agent's prompt alone.
     Webshop(webshop::Expert),
 }
 
-/// Which environment to time. One variant a benchmark.
+/// Which environment to time.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
     /// The native engine.

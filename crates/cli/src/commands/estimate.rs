@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use lens_agent::prompts::{Wording, turn_message};
+use lens_agent::prompts::turn_message;
 use lens_config::schema::{MethodName, WeightsName};
 use lens_config::{Config, method};
 use lens_engine::native::NativeCodec;
@@ -125,14 +125,7 @@ fn typical_prompt(config: &Config, student: &ModelFiles) -> Result<usize, Failur
     let (mut tokens, mut prompts) = (0, 0);
     for task in tasks.iter().step_by(stride).take(SAMPLE) {
         let view = environment.reset(task)?;
-        let window = Window {
-            task: view.task.clone(),
-            history: Vec::new(),
-            steps_taken: 0,
-            observation: view.observation.clone(),
-            actions: view.actions.clone(),
-        };
-        let message = turn_message(Wording::of(benchmark.name()), &window);
+        let message = turn_message(&benchmark.profile().prompt, &Window::new(&view, &[], 0));
         let prompt = codec
             .prompt(&[Message::user(message)])
             .map_err(|error| Failure::Runtime(error.into()))?;

@@ -8,9 +8,6 @@ use lens_env::{Benchmark, demonstrate};
 
 use crate::failure::Failure;
 
-/// How many earlier steps the expert sees: as many as the paper's prompts show.
-const HISTORY: usize = 2;
-
 /// What the expert should play, and for how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trial {
@@ -56,7 +53,13 @@ impl Trial {
         })?;
         let expert = expert_of(&**benchmark)?;
         let mut environment = Arc::clone(benchmark).environment()?;
-        let played = demonstrate(&mut *environment, &*expert, task, self.longest(), HISTORY)?;
+        let played = demonstrate(
+            &mut *environment,
+            &*expert,
+            task,
+            self.longest(),
+            benchmark.profile().history,
+        )?;
         writeln!(out, "{}\nTask: {}\n", task.id, played.last.task)?;
         for (turn, step) in played.steps.iter().enumerate() {
             writeln!(out, "{}\n", step.window.observation.trim_end())?;
@@ -88,8 +91,13 @@ impl Trial {
         for split in splits {
             let mut lengths: BTreeMap<String, Vec<Option<usize>>> = BTreeMap::new();
             for task in benchmark.tasks(split)? {
-                let played =
-                    demonstrate(&mut *environment, &*expert, &task, self.longest(), HISTORY)?;
+                let played = demonstrate(
+                    &mut *environment,
+                    &*expert,
+                    &task,
+                    self.longest(),
+                    benchmark.profile().history,
+                )?;
                 let length = played.success().then_some(played.last.turn);
                 for row in [task.kind, "all".to_owned()] {
                     lengths.entry(row).or_default().push(length);
@@ -127,6 +135,6 @@ impl Trial {
 }
 
 fn expert_of(benchmark: &dyn Benchmark) -> Result<Box<dyn lens_env::Expert>, Failure> {
-    let none = || Failure::user(format!("{} has no expert", benchmark.name()));
+    let none = || Failure::user(format!("{} has no expert", benchmark.profile().name));
     benchmark.expert().ok_or_else(none)
 }

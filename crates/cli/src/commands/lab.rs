@@ -5,12 +5,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::PossibleValuesParser;
 use lens_config::schema::WeightsName;
 use lens_engine::LearnReport;
-use lens_env::alfworld::{self, Alfworld};
-use lens_env::scienceworld::{self, ScienceWorld};
-use lens_env::webshop::{self, ObservationMode, WebShop};
-use lens_env::{Benchmark, OfKinds, Task};
+use lens_env::{Benchmark, BenchmarkOptions, Profile, Task, registry};
 use lens_lab::corpus::{CorpusOptions, corpus};
 use lens_lab::exercises::exercises;
 use lens_lab::hints::hints;
@@ -37,8 +35,8 @@ pub(crate) struct Examine {
     /// The model, a Hugging Face directory.
     model: PathBuf,
     /// The benchmark, which must have an expert.
-    #[arg(long, value_enum, default_value = "alfworld")]
-    benchmark: Subject,
+    #[arg(long, default_value_t = default_benchmark(), value_parser = PossibleValuesParser::new(registry::names()))]
+    benchmark: String,
     /// The split; one that nobody demonstrated by default.
     #[arg(long)]
     split: Option<String>,
@@ -63,8 +61,8 @@ pub(crate) struct Build {
     #[arg(long, default_value = "runs/lab")]
     out: PathBuf,
     /// The benchmark whose expert demonstrates.
-    #[arg(long, value_enum, default_value = "alfworld")]
-    benchmark: Subject,
+    #[arg(long, default_value_t = default_benchmark(), value_parser = PossibleValuesParser::new(registry::names()))]
+    benchmark: String,
     /// The seed of the games, the draws and the weights.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -77,14 +75,14 @@ pub(crate) struct Build {
     /// Optimiser steps of every course instead of the recipe's.
     #[arg(long)]
     steps: Option<u64>,
-    /// Sets of games or catalogues to generate, besides the built-in one. ScienceWorld has its own tasks alone.
+    /// Sets of tasks to generate besides the built-in one, where the benchmark can generate any.
     #[arg(long, default_value_t = 1)]
     extra_sets: u64,
     /// Games a model plays itself before every course of play alone, where the benchmark has an expert: the expert's
     /// corrections of them are half of what it then learns.
     #[arg(long, value_name = "N", default_value_t = 0)]
     own_games: usize,
-    /// Only tasks of these kinds; all by default, of ScienceWorld those that take few steps.
+    /// Only tasks of these kinds; those the benchmark's profile names for small models by default.
     #[arg(long = "kind")]
     kinds: Vec<String>,
     /// The most tasks of a kind in a set; all by default.
@@ -92,63 +90,25 @@ pub(crate) struct Build {
     tasks_per_kind: Option<usize>,
 }
 
-/// A benchmark somebody can demonstrate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Subject {
-    Alfworld,
-    Webshop,
-    Scienceworld,
+/// The first benchmark of the list.
+fn default_benchmark() -> String {
+    registry::names().next().unwrap_or_default().to_owned()
 }
 
-/// ScienceWorld's kinds of task that are solved in a dozen steps.
-const SHORT_EXPERIMENTS: [&str; 6] = [
-    "find-living-thing",
-    "find-non-living-thing",
-    "find-plant",
-    "find-animal",
-    "lifespan-longest-lived",
-    "lifespan-shortest-lived",
-];
-
-impl Subject {
-    /// Set 0 is the built-in one; every other is generated from a seed of its own, so that none of its games is in a
-    /// validation split of the built-in set.
-    fn set(self, seed: u64, set: u64) -> Result<Arc<dyn Benchmark>, Failure> {
-        let other = 1_000_000 + seed * 1000 + set;
-        Ok(match self {
-            Self::Alfworld => {
-                let options = alfworld::Options::default();
-                Arc::new(if set == 0 {
-                    Alfworld::built_in(&options)?
-                } else {
-                    Alfworld::generated(other, &options)?
-                })
-            }
-            Self::Webshop => {
-                let seed = if set == 0 { webshop::generator::BUILT_IN_SEED } else { other };
-                let shop = webshop::generator::shop(seed, webshop::ShopSettings::default())?;
-                Arc::new(WebShop::new(Arc::new(shop), ObservationMode::TextRich))
-            }
-            Self::Scienceworld => ScienceWorld::open(scienceworld::Options::default())?,
-        })
-    }
-
-    /// The split that is demonstrated.
-    fn split(self) -> &'static str {
-        match self {
-            Self::Alfworld | Self::Webshop => "train",
-            Self::Scienceworld => "official_train",
-        }
-    }
-
-    /// A split that nobody demonstrates.
-    fn held_out(self) -> &'static str {
-        match self {
-            Self::Alfworld => "valid_unseen",
-            Self::Webshop => "test",
-            Self::Scienceworld => "official_dev",
-        }
-    }
+/// Opens a set of a benchmark's tasks. Set 0 is the built-in one; every other is generated from a seed of its own, so
+/// that none of its tasks is in a validation split of the built-in set.
+fn open_set(
+    benchmark: &str,
+    kinds: &[String],
+    seed: u64,
+    set: u64,
+) -> Result<Arc<dyn Benchmark>, Failure> {
+    let options = BenchmarkOptions {
+        kinds: kinds.to_vec(),
+        seed: (set > 0).then_some(1_000_000 + seed * 1000 + set),
+        ..BenchmarkOptions::default()
+    };
+    registry::open(benchmark, &options).map_err(|error| Failure::User(error.into()))
 }
 
 impl Lab {
@@ -168,15 +128,16 @@ impl From<LabError> for Failure {
 
 impl Examine {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        if self.benchmark == Subject::Scienceworld {
-            return Err(Failure::user(
-                "ScienceWorld has no expert to compare a model with; alfworld and webshop have one",
-            ));
+        if !registry::profile(&self.benchmark)?.laboratory.expert {
+            return Err(Failure::user(format!(
+                "{} has no expert to compare a model with; choose another --benchmark",
+                self.benchmark
+            )));
         }
-        let benchmark = self.benchmark.set(self.seed, 0)?;
+        let benchmark = open_set(&self.benchmark, &[], self.seed, 0)?;
         let split = match &self.split {
             Some(split) => split.clone(),
-            None => self.benchmark.held_out().to_owned(),
+            None => benchmark.profile().laboratory.held_out_split.to_string(),
         };
         let mut tasks = benchmark.tasks(&split)?;
         tasks.truncate(self.games);
@@ -241,23 +202,16 @@ impl Examine {
 }
 
 impl Build {
-    /// A set's tasks of the kinds asked for.
-    fn narrowed(&self, whole: Arc<dyn Benchmark>) -> Result<Arc<dyn Benchmark>, Failure> {
-        let kinds = match (self.kinds.is_empty(), self.benchmark) {
-            (true, Subject::Scienceworld) => SHORT_EXPERIMENTS.map(str::to_owned).to_vec(),
-            _ => self.kinds.clone(),
-        };
-        if kinds.is_empty() {
-            return Ok(whole);
-        }
-        let narrowed = OfKinds::new(whole, &kinds)
-            .map_err(|error| Failure::User(anyhow::Error::new(error).context("--kind")))?;
-        Ok(Arc::new(narrowed))
+    /// One of the sets, with the kinds of task asked for.
+    fn open(&self, profile: &Profile, set: u64) -> Result<Arc<dyn Benchmark>, Failure> {
+        let of_profile = || profile.laboratory.kinds.iter().map(ToString::to_string).collect();
+        let kinds = if self.kinds.is_empty() { of_profile() } else { self.kinds.clone() };
+        open_set(&self.benchmark, &kinds, self.seed, set)
     }
 
     /// The tasks of a set that are demonstrated.
     fn tasks(&self, benchmark: &dyn Benchmark) -> Result<Vec<Task>, Failure> {
-        let mut tasks = benchmark.tasks(self.benchmark.split())?;
+        let mut tasks = benchmark.tasks(&benchmark.profile().laboratory.train_split)?;
         if let Some(most) = self.tasks_per_kind {
             let mut taken: BTreeMap<String, usize> = BTreeMap::new();
             tasks.retain(|task| {
@@ -282,12 +236,13 @@ impl Build {
             )));
         }
         let tokenizer_path = self.out.join("tokenizer.json");
-        let built_in = self.narrowed(self.benchmark.set(self.seed, 0)?)?;
+        let profile = registry::profile(&self.benchmark)?;
+        let built_in = self.open(profile, 0)?;
         let options = recipe::corpus_options(self.seed, &*built_in);
         let mut texts = corpus(&built_in, &self.tasks(&*built_in)?, &options)?;
-        if self.benchmark != Subject::Scienceworld {
+        if profile.laboratory.generated {
             for set in 1..=self.extra_sets {
-                let benchmark = self.narrowed(self.benchmark.set(self.seed, set)?)?;
+                let benchmark = self.open(profile, set)?;
                 texts.extend(corpus(&benchmark, &self.tasks(&*benchmark)?, &options)?);
             }
         }
@@ -296,7 +251,7 @@ impl Build {
         let tokenizer = if let Ok(tokenizer) = std::fs::read(&tokenizer_path) {
             tokenizer
         } else {
-            let tokenizer = recipe::tokenizer(&texts, 4000, recipe::splitting(built_in.name()))?;
+            let tokenizer = recipe::tokenizer(&texts, 4000, recipe::splitting(profile))?;
             lens_train::files::write_atomically(&tokenizer_path, &tokenizer)?;
             tokenizer
         };

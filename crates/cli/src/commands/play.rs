@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use lens_agent::parse;
-use lens_agent::prompts::{Wording, turn_message};
+use lens_agent::prompts::turn_message;
 use lens_config::schema::WeightsName;
 use lens_engine::native::NativePolicy;
 use lens_engine::{Deadline, EngineError, GenerateCall, Message, Policy, Sampling};
@@ -17,7 +17,7 @@ use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 use crate::world;
 
-/// Which benchmark to play. One variant a benchmark.
+/// Which benchmark to play, each with its own options.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Play {
     /// Household tasks in text: fetch, clean, heat, cool, put away.
@@ -95,9 +95,6 @@ impl Choice {
     }
 }
 
-/// How many earlier steps the expert sees when it is asked for a hint: as many as the paper's prompts show.
-const HINT_HISTORY: usize = 2;
-
 const RULES: &str = "Type an action or its number. Also: undo, hint, score, actions, quit.";
 const MODEL_RULE: &str = "Type \"model\" to let the model take the next turn.";
 
@@ -125,7 +122,7 @@ impl Session {
         task: &Task,
         turn_limit: Option<usize>,
     ) -> Result<Self, Failure> {
-        let turn_limit = turn_limit.unwrap_or_else(|| benchmark.default_turn_limit());
+        let turn_limit = turn_limit.unwrap_or_else(|| benchmark.profile().turn_limit);
         let mut environment = Arc::clone(&benchmark).environment()?;
         let view = environment.reset(task)?;
         let past = Vec::new();
@@ -216,7 +213,7 @@ impl Session {
 
     fn hint(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
         let Some(expert) = self.benchmark.expert() else {
-            writeln!(out, "There is no expert for {}.", self.benchmark.name())?;
+            writeln!(out, "There is no expert for {}.", self.benchmark.profile().name)?;
             return Ok(());
         };
         let decision = if self.over() { None } else { expert.decide(&self.window()) };
@@ -229,9 +226,8 @@ impl Session {
 
     /// What a prompt would show of this game now.
     fn window(&self) -> Window {
-        let recent = self.past.iter().skip(self.past.len().saturating_sub(HINT_HISTORY));
-        let history: Vec<PastStep> = recent.map(|(step, _, _)| step.clone()).collect();
-        Window::of(&self.view, &history, HINT_HISTORY)
+        let past: Vec<PastStep> = self.past.iter().map(|(step, _, _)| step.clone()).collect();
+        Window::new(&self.view, &past, self.benchmark.profile().history)
     }
 
     /// The model answers the very prompt it is trained on, and its action is carried out.
@@ -245,7 +241,7 @@ impl Session {
             return Ok(());
         }
         let broken = |error: EngineError| Failure::Runtime(error.into());
-        let message = turn_message(Wording::of(self.benchmark.name()), &self.window());
+        let message = turn_message(&self.benchmark.profile().prompt, &self.window());
         let call = GenerateCall {
             prompt: model.codec().prompt(&[Message::user(message)]).map_err(broken)?,
             max_prompt_tokens: usize::MAX,
@@ -313,6 +309,7 @@ impl Session {
                 writeln!(out, "actions: {}", templates.join(", "))?;
                 writeln!(out, "objects: {}", objects.join(", "))?;
             }
+            Actions::Free => writeln!(out, "actions: any text")?,
         }
         Ok(())
     }

@@ -144,7 +144,7 @@ impl Sft {
         if texts.is_empty() {
             return Err(Failure::user(format!(
                 "nobody demonstrates {} on the split {}; give --data FILE",
-                benchmark.name(),
+                benchmark.profile().name,
                 config.task.train_split
             )));
         }

@@ -19,9 +19,6 @@ use super::expert::Trial;
 use super::play::Choice;
 use crate::failure::Failure;
 
-/// How many earlier steps the expert sees: as many as the paper's prompts show.
-const HISTORY: usize = 2;
-
 /// Which products.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Products {
@@ -166,7 +163,7 @@ struct Earned {
 impl Expert {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let benchmark = self.products.benchmark(GoalKind::Synthetic)?;
-        let turns = self.turns.unwrap_or_else(|| benchmark.default_turn_limit());
+        let turns = self.turns.unwrap_or_else(|| benchmark.profile().turn_limit);
         if self.show.is_some() {
             let trial = Trial { split: self.split.clone(), limits: vec![turns], show: self.show };
             return trial.run(&benchmark, out);
@@ -175,6 +172,7 @@ impl Expert {
         let splits: Vec<String> = if self.split.is_empty() { all() } else { self.split.clone() };
         let expert = benchmark.expert().ok_or_else(|| Failure::user("WebShop has no expert"))?;
         let mut environment = Arc::clone(&benchmark).environment()?;
+        let history = benchmark.profile().history;
         writeln!(
             out,
             "{:<10}{:<14}{:>8}{:>10}{:>10}{:>10}",
@@ -183,7 +181,7 @@ impl Expert {
         for split in splits {
             let mut kinds: BTreeMap<String, Earned> = BTreeMap::new();
             for task in benchmark.tasks(&split)? {
-                let played = demonstrate(&mut *environment, &*expert, &task, turns, HISTORY)?;
+                let played = demonstrate(&mut *environment, &*expert, &task, turns, history)?;
                 for kind in [task.kind, "all".to_owned()] {
                     let earned = kinds.entry(kind).or_default();
                     earned.tasks += 1;

@@ -1,5 +1,6 @@
 //! ALFWorld's tasks and splits: the official games from files, or the built-in generated ones.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -9,16 +10,40 @@ use rayon::prelude::*;
 
 use super::archive::{self, RawGame};
 use super::environment::AlfworldEnvironment;
-use super::explorer::Explorer;
+use super::expert::AlfworldExpert;
 use super::file;
 use super::game::{Game, Wording};
 use super::generator::{BUILT_IN_SEED, Recipe, Split};
 use super::lists::Lists;
 use super::planner;
-use crate::{Benchmark, EnvError, Environment, Expert, SplitInfo, Task};
+use crate::profile::{CommandStyle, Laboratory, Profile, PromptStyle, ScoreScale};
+use crate::{Benchmark, BenchmarkOptions, EnvError, Environment, Expert, SplitInfo, Task, names};
 
-/// The longest episode in the paper.
-const TURN_LIMIT: usize = 30;
+/// ALFWorld as the paper plays it.
+pub const PROFILE: Profile = Profile {
+    name: Cow::Borrowed("alfworld"),
+    summary: Cow::Borrowed("Household tasks in text: fetch, clean, heat, cool, put away"),
+    turn_limit: 30,
+    train_split: Cow::Borrowed("train"),
+    eval_splits: names!["valid_seen", "valid_unseen"],
+    pooled_splits: names!["valid_seen", "valid_unseen"],
+    history: 2,
+    prompt: PromptStyle {
+        template: Cow::Borrowed(include_str!("prompt.txt")),
+        commands: CommandStyle::Quoted,
+        hidden_commands: names!["help"],
+        fold_history: false,
+    },
+    score: ScoreScale::None,
+    laboratory: Laboratory {
+        expert: true,
+        train_split: Cow::Borrowed("train"),
+        held_out_split: Cow::Borrowed("valid_unseen"),
+        kinds: names![],
+        numbered_names: true,
+        generated: true,
+    },
+};
 /// The official splits, in the order in which they are listed; others follow by name.
 const SPLIT_ORDER: [&str; 5] = ["train", "valid_seen", "valid_unseen", "hard", "valid_train"];
 /// Files are parsed in batches: enough to keep the threads busy, few enough to stay small.
@@ -32,7 +57,7 @@ pub struct Options {
     /// The folder with TCOD's task lists. Without it a folder named `tcod` beside or inside the data is used if there is
     /// one.
     pub lists: Option<PathBuf>,
-    /// End episodes after this many turns. `None` leaves the counting to whoever plays.
+    /// End episodes after this many turns. `None` leaves the counting to the caller.
     pub turn_limit: Option<usize>,
 }
 
@@ -75,7 +100,7 @@ pub struct Alfworld {
     entries: Vec<Entry>,
     by_id: HashMap<String, usize>,
     splits: Vec<(String, Vec<usize>)>,
-    /// `None` where nobody gave task lists.
+    /// `None` where no task lists were given.
     reference_actions: Option<HashMap<String, Vec<String>>>,
     left_out: LeftOut,
     turn_limit: Option<usize>,
@@ -148,6 +173,19 @@ impl Alfworld {
         let mut alfworld = Self::from_entries(entries);
         alfworld.turn_limit = options.turn_limit;
         Ok(alfworld)
+    }
+
+    /// Opens the official games or makes the built-in ones, as the options say.
+    pub(crate) fn from_options(options: &BenchmarkOptions) -> Result<Arc<dyn Benchmark>, EnvError> {
+        options.without_goals(&PROFILE)?;
+        let all = Options::default();
+        Ok(Arc::new(match &options.data {
+            Some(path) => {
+                options.without_seed(&PROFILE)?;
+                Self::open(path, &all)?
+            }
+            None => Self::generated(options.seed.unwrap_or(BUILT_IN_SEED), &all)?,
+        }))
     }
 
     fn from_entries(entries: Vec<Entry>) -> Self {
@@ -228,7 +266,7 @@ impl Alfworld {
         let index = self.by_id.get(id).ok_or_else(|| EnvError::Unknown {
             what: "task",
             name: id.to_owned(),
-            benchmark: "alfworld".to_owned(),
+            benchmark: PROFILE.name.to_string(),
             hint: "a task is named <split>/<task>/<trial>".to_owned(),
         })?;
         Ok(self.entries[*index].source.game())
@@ -256,12 +294,8 @@ impl Alfworld {
 }
 
 impl Benchmark for Alfworld {
-    fn name(&self) -> &'static str {
-        "alfworld"
-    }
-
-    fn default_turn_limit(&self) -> usize {
-        TURN_LIMIT
+    fn profile(&self) -> &Profile {
+        &PROFILE
     }
 
     fn splits(&self) -> Vec<SplitInfo> {
@@ -278,7 +312,7 @@ impl Benchmark for Alfworld {
             EnvError::Unknown {
                 what: "split",
                 name: split.to_owned(),
-                benchmark: "alfworld".to_owned(),
+                benchmark: PROFILE.name.to_string(),
                 hint: format!("there are {}", names.join(", ")),
             }
         })?;
@@ -305,7 +339,7 @@ impl Benchmark for Alfworld {
     }
 
     fn expert(&self) -> Option<Box<dyn Expert>> {
-        Some(Box::new(Explorer))
+        Some(Box::new(AlfworldExpert))
     }
 }
 

@@ -1,10 +1,12 @@
 //! The benchmark: what all episodes share.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::admission;
 use super::catalogue::{Split, TaskType};
 use super::environment::{Replay, ScienceWorldEnvironment};
 use super::gold::{GoldPath, GoldStore};
@@ -12,12 +14,46 @@ use super::java::Java;
 use super::package::{self, Package};
 use super::pool::{Incidents, Pool, PoolLimits};
 use crate::benchmark::{Benchmark, SplitInfo, Task};
-use crate::environment::Environment;
+use crate::environment::{Environment, View};
 use crate::error::EnvError;
 use crate::expert::Expert;
+use crate::names;
+use crate::profile::{CommandStyle, Laboratory, Profile, PromptStyle, ScoreScale};
+use crate::registry::BenchmarkOptions;
 
-/// The paper's limit on an episode's turns.
-const TURN_LIMIT: usize = 30;
+/// ScienceWorld as the paper plays it.
+pub const PROFILE: Profile = Profile {
+    name: Cow::Borrowed("scienceworld"),
+    summary: Cow::Borrowed("Primary-school science in text: boil, grow, measure, connect, find"),
+    turn_limit: 30,
+    train_split: Cow::Borrowed("train"),
+    eval_splits: names!["test"],
+    pooled_splits: names![],
+    history: 2,
+    prompt: PromptStyle {
+        template: Cow::Borrowed(include_str!("prompt.txt")),
+        commands: CommandStyle::Quoted,
+        hidden_commands: names!["help"],
+        fold_history: false,
+    },
+    score: ScoreScale::Points,
+    laboratory: Laboratory {
+        expert: false,
+        train_split: Cow::Borrowed("official_train"),
+        held_out_split: Cow::Borrowed("official_dev"),
+        // Those that are solved in a dozen steps.
+        kinds: names![
+            "find-living-thing",
+            "find-non-living-thing",
+            "find-plant",
+            "find-animal",
+            "lifespan-longest-lived",
+            "lifespan-shortest-lived",
+        ],
+        numbered_names: false,
+        generated: false,
+    },
+};
 
 /// What is played.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,6 +176,14 @@ impl ScienceWorld {
         }))
     }
 
+    /// Opens the simulator at the options' path, or the one that is found.
+    pub(crate) fn from_options(options: &BenchmarkOptions) -> Result<Arc<dyn Benchmark>, EnvError> {
+        options.without_goals(&PROFILE)?;
+        options.without_seed(&PROFILE)?;
+        let package = options.data.clone();
+        Ok(Self::open(Options { package, ..Options::default() })?)
+    }
+
     /// What is played.
     pub fn rules(&self) -> &Rules {
         &self.rules
@@ -191,12 +235,8 @@ impl ScienceWorld {
 pub(super) const SOLVER_PATIENCE: Duration = Duration::from_mins(30);
 
 impl Benchmark for ScienceWorld {
-    fn name(&self) -> &'static str {
-        "scienceworld"
-    }
-
-    fn default_turn_limit(&self) -> usize {
-        TURN_LIMIT
+    fn profile(&self) -> &Profile {
+        &PROFILE
     }
 
     fn splits(&self) -> Vec<SplitInfo> {
@@ -215,6 +255,10 @@ impl Benchmark for ScienceWorld {
     /// solver knows no limit of moves, and asking for valid actions can change the course of a few tasks.
     fn reference_actions(&self, task: &Task) -> Result<Option<Vec<String>>, EnvError> {
         Ok(self.gold_path(task)?.solution)
+    }
+
+    fn admits(&self, view: &View, action: &str) -> bool {
+        admission::admits(view, action)
     }
 
     /// None: the simulator's solver looks behind what an agent sees, so its next action is no function of a prompt.

@@ -151,22 +151,22 @@ impl ScienceWorldEnvironment {
         let Some(seat) = &mut self.seat else { return Err(Trouble::Env(EnvError::NotReset)) };
         let world = seat.world();
         let last = wanted.records.len().saturating_sub(1);
-        for place in on_the_way..wanted.records.len() {
-            let recorded = &wanted.records[place];
+        for index in on_the_way..wanted.records.len() {
+            let recorded = &wanted.records[index];
             let differs = |difference: String| {
-                Trouble::Differs(format!("step {place}, {:?}: {difference}", recorded.action))
+                Trouble::Differs(format!("step {index}, {:?}: {difference}", recorded.action))
             };
-            if replay == Replay::Exact || place == last {
-                if replay == Replay::Fast && place > 0 {
-                    world.set_shared(wanted.records[place - 1].shared)?;
+            if replay == Replay::Exact || index == last {
+                if replay == Replay::Fast && index > 0 {
+                    world.set_shared(wanted.records[index - 1].shared)?;
                 }
                 let record = act(world, &recorded.action)?;
                 if let Some(difference) = episode::full_difference(recorded, &record) {
                     return Err(differs(difference));
                 }
             } else {
-                if place > 0 {
-                    world.set_shared(wanted.records[place - 1].shared)?;
+                if index > 0 {
+                    world.set_shared(wanted.records[index - 1].shared)?;
                 }
                 let (observation, standing) =
                     world.turn(|simulator| simulator.act(&recorded.action))?;

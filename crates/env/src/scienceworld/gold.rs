@@ -97,13 +97,13 @@ pub(super) fn solve(
     let played = world.turn(|simulator| {
         simulator.load(kind.name, variation, &rules.simplifications)?;
         simulator.forget_catalogue()?;
-        for (place, action) in
+        for (index, action) in
             std::iter::once(FIRST_ACTION).chain(actions.iter().map(String::as_str)).enumerate()
         {
             let (_, standing) = simulator.act(action)?;
             match scoring::status(standing, rules.move_limit) {
                 Status::Running => {}
-                Status::Ended { success } => return Ok(success.then_some(place)),
+                Status::Ended { success } => return Ok(success.then_some(index)),
             }
             simulator.ask_valid_actions()?;
             simulator.objects()?;

@@ -156,11 +156,11 @@ impl Recording {
         };
         let mut meta = None;
         let mut episodes: Vec<Episode> = Vec::new();
-        for (place, line) in lines.lines().enumerate() {
-            let place = place + 1;
+        for (number, line) in (1..).zip(lines.lines()) {
             let line = line.map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
-            let line = serde_json::from_str(&line)
-                .map_err(|error| malformed(place, format!("not a line of a recording: {error}")))?;
+            let line = serde_json::from_str(&line).map_err(|error| {
+                malformed(number, format!("not a line of a recording: {error}"))
+            })?;
             match line {
                 Line::Meta(found) => meta = Some(found),
                 Line::Episode(episode) => episodes.push(episode),
@@ -170,7 +170,7 @@ impl Recording {
                     }
                     _ => {
                         let message = format!("step {} of {id} is out of place", step.t);
-                        return Err(malformed(place, message));
+                        return Err(malformed(number, message));
                     }
                 },
             }
@@ -339,8 +339,8 @@ pub fn replay_all(
     let work = || {
         let mut found = Vec::new();
         loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(episode) = episodes.get(place) else { return Ok(found) };
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(episode) = episodes.get(index) else { return Ok(found) };
             let mut seat = pool.seat()?;
             let mismatches = episode.replay(seat.world(), move_limit).map_err(|error| {
                 pool.failed(seat.host());
@@ -349,7 +349,7 @@ pub fn replay_all(
                     message: format!("{}: {error}", episode.id),
                 }
             })?;
-            found.push((place, mismatches));
+            found.push((index, mismatches));
         }
     };
     let mut found = std::thread::scope(|scope| {
@@ -360,7 +360,7 @@ pub fn replay_all(
         }
         Ok::<_, EnvError>(found)
     })?;
-    found.sort_by_key(|(place, _)| *place);
+    found.sort_by_key(|(index, _)| *index);
     Ok(found.into_iter().flat_map(|(_, mismatches)| mismatches).collect())
 }
 

@@ -62,25 +62,25 @@ impl Failure {
 #[derive(Debug)]
 pub struct Host {
     jvm: Jvm,
-    desk: Mutex<Desk>,
+    session: Mutex<Session>,
     failure: OnceLock<Failure>,
-    buried: AtomicBool,
+    recorded: AtomicBool,
     worlds: AtomicUsize,
     loads: AtomicUsize,
     /// What worlds that are no more have left behind: their interfaces, for others to use, and handles to be released.
-    left: Mutex<Left>,
+    recycled: Mutex<Recycled>,
 }
 
 /// What worlds leave behind.
 #[derive(Debug, Default)]
-struct Left {
+struct Recycled {
     interfaces: Vec<Handle>,
-    rubbish: Vec<Handle>,
+    to_release: Vec<Handle>,
 }
 
 /// What the world in charge works with.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Session {
     pub(super) connection: Connection,
     generator: Handle,
     identifiers: Handle,
@@ -93,18 +93,18 @@ impl Host {
     /// Starts a virtual machine.
     pub fn start(java: &Java, package: &Package, limits: JvmLimits) -> Result<Self, EnvError> {
         let jvm = Jvm::start(java, package, limits)?;
-        let desk = Desk::open(&jvm).map_err(|error| EnvError::Backend {
+        let session = Session::open(&jvm).map_err(|error| EnvError::Backend {
             backend: "ScienceWorld",
             message: format!("{} does not answer as it should: {error}", display(package.jar())),
         })?;
         Ok(Self {
             jvm,
-            desk: Mutex::new(desk),
+            session: Mutex::new(session),
             failure: OnceLock::new(),
-            buried: AtomicBool::new(false),
+            recorded: AtomicBool::new(false),
             worlds: AtomicUsize::new(0),
             loads: AtomicUsize::new(0),
-            left: Mutex::new(Left::default()),
+            recycled: Mutex::new(Recycled::default()),
         })
     }
 
@@ -134,9 +134,9 @@ impl Host {
         self.jvm.kill();
     }
 
-    /// Whether this was asked before: a failure shows in every world of a machine and is counted once.
-    pub(super) fn is_buried(&self) -> bool {
-        self.buried.swap(true, Ordering::AcqRel)
+    /// Marks the failure as counted; returns whether it was already. A failure shows in every world of a machine.
+    pub(super) fn mark_recorded(&self) -> bool {
+        self.recorded.swap(true, Ordering::AcqRel)
     }
 
     pub(super) fn note<T>(&self, outcome: &Result<T, GatewayError>) {
@@ -147,9 +147,9 @@ impl Host {
 
     /// How many Java objects the gateway keeps alive for us.
     pub fn held_objects(&self) -> Result<i32, GatewayError> {
-        let mut desk = self.desk()?;
-        self.clear_up(&mut desk)?;
-        let connection = &mut desk.connection;
+        let mut session = self.session()?;
+        self.clear_up(&mut session)?;
+        let connection = &mut session.connection;
         let gateway = connection.object(&Handle::gateway_server(), "getGateway", &[])?;
         let bindings = connection.object(&gateway, "getBindings", &[])?;
         let count = match connection.call(&bindings, "size", &[])? {
@@ -161,42 +161,42 @@ impl Host {
         Ok(count)
     }
 
-    pub(super) fn desk(&self) -> Result<MutexGuard<'_, Desk>, GatewayError> {
-        let desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.failure().is_some() { Err(GatewayError::Closed) } else { Ok(desk) }
+    pub(super) fn session(&self) -> Result<MutexGuard<'_, Session>, GatewayError> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failure().is_some() { Err(GatewayError::Closed) } else { Ok(session) }
     }
 
     /// An interface that a world can be loaded into. Making one takes as long as loading a task.
     pub(super) fn interface(&self) -> Result<Handle, GatewayError> {
-        let mut desk = self.desk()?;
-        if let Some(interface) = self.left().interfaces.pop() {
+        let mut session = self.session()?;
+        if let Some(interface) = self.recycled().interfaces.pop() {
             return Ok(interface);
         }
-        let made = desk.connection.construct(INTERFACE, &[]);
+        let made = session.connection.construct(INTERFACE, &[]);
         // Making one names objects and draws numbers.
-        desk.in_charge = None;
+        session.in_charge = None;
         self.note(&made);
         made
     }
 
     /// Takes over what a world leaves behind.
-    pub(super) fn inherit(&self, interface: Handle, rubbish: impl IntoIterator<Item = Handle>) {
-        let mut left = self.left();
-        left.rubbish.extend(rubbish);
-        if left.interfaces.len() < MOST_SPARE {
-            left.interfaces.push(interface);
+    pub(super) fn inherit(&self, interface: Handle, to_release: impl IntoIterator<Item = Handle>) {
+        let mut recycled = self.recycled();
+        recycled.to_release.extend(to_release);
+        if recycled.interfaces.len() < MOST_SPARE {
+            recycled.interfaces.push(interface);
         } else {
-            left.rubbish.push(interface);
+            recycled.to_release.push(interface);
         }
     }
 
-    pub(super) fn clear_up(&self, desk: &mut Desk) -> Result<(), GatewayError> {
-        let rubbish = std::mem::take(&mut self.left().rubbish);
-        rubbish.iter().try_for_each(|handle| desk.connection.release(handle))
+    pub(super) fn clear_up(&self, session: &mut Session) -> Result<(), GatewayError> {
+        let to_release = std::mem::take(&mut self.recycled().to_release);
+        to_release.iter().try_for_each(|handle| session.connection.release(handle))
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recycled(&self) -> MutexGuard<'_, Recycled> {
+        self.recycled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn world_came(&self) {
@@ -212,7 +212,7 @@ impl Host {
     }
 }
 
-impl Desk {
+impl Session {
     fn open(jvm: &Jvm) -> Result<Self, GatewayError> {
         let mut connection = jvm.connect()?;
         let scala_random = singleton(&mut connection, GENERATOR)?;

@@ -262,8 +262,8 @@ fn command(java: &Java, package: &Package, limits: JvmLimits) -> Command {
 fn class_path(package: &Package) -> std::ffi::OsString {
     let jars: Vec<&Path> = package.gateway_jar().into_iter().chain([package.jar()]).collect();
     let mut joined = std::ffi::OsString::new();
-    for (place, jar) in jars.into_iter().enumerate() {
-        if place > 0 {
+    for (index, jar) in jars.into_iter().enumerate() {
+        if index > 0 {
             joined.push(":");
         }
         joined.push(jar);
@@ -282,10 +282,10 @@ fn drain<R: Read + Send + 'static>(
     let diary = Arc::clone(diary);
     diary.open.fetch_add(1, Ordering::AcqRel);
     std::thread::spawn(move || {
-        for (place, line) in BufReader::new(pipe).split(b'\n').enumerate() {
+        for (index, line) in BufReader::new(pipe).split(b'\n').enumerate() {
             let Ok(line) = line else { break };
             let line = String::from_utf8_lossy(&line).into_owned();
-            if place < private {
+            if index < private {
                 // Nobody is waiting if the machine was given up meanwhile.
                 let _ = sender.send(line);
                 continue;

@@ -6,6 +6,7 @@
 //! and the history from which it can be made again: that is how states are restored, and how an episode survives its
 //! machine.
 
+mod admission;
 pub mod benchmark;
 pub mod catalogue;
 pub mod environment;
@@ -24,6 +25,6 @@ pub mod simulator;
 mod store;
 pub mod world;
 
-pub use benchmark::{Options, Rules, ScienceWorld};
+pub use benchmark::{Options, PROFILE, Rules, ScienceWorld};
 pub use environment::{Replay, ScienceWorldEnvironment};
 pub use pool::{Incidents, PoolLimits};

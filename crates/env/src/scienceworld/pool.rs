@@ -12,7 +12,7 @@ use super::world::World;
 use crate::EnvError;
 
 /// How long a machine that closed its connection is given to finish dying, so that its last words can be read.
-const LAST_BREATH: Duration = Duration::from_secs(2);
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// What the pool may use and when it loses patience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +197,9 @@ impl Pool {
                     if failures == 3 {
                         return Err(EnvError::Backend {
                             backend: "ScienceWorld",
-                            message: format!("no machine stays alive: {error}"),
+                            message: format!(
+                                "the Java virtual machine failed to start three times: {error}"
+                            ),
                         });
                     }
                 }
@@ -215,20 +217,20 @@ impl Pool {
                 if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, host)) {
                     *current = None;
                 }
-                self.bury(host, Some(slot));
+                self.record_failure(host, Some(slot));
             }
             // It had been retired, or another world noticed first.
-            None => self.bury(host, None),
+            None => self.record_failure(host, None),
         }
     }
 
-    fn bury(&self, host: &Host, slot: Option<&Slot>) {
+    fn record_failure(&self, host: &Host, slot: Option<&Slot>) {
         let death = match host.failure() {
-            Some(Failure::Lost) => host.jvm().await_death(LAST_BREATH),
+            Some(Failure::Lost) => host.jvm().await_death(EXIT_GRACE),
             _ => None,
         };
         host.kill();
-        if host.is_buried() {
+        if host.mark_recorded() {
             return;
         }
         let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
@@ -260,7 +262,7 @@ impl Pool {
         let mut current = slot.lock();
         if let Some(host) = current.as_ref() {
             if host.failure().is_some() {
-                self.bury(host, Some(slot));
+                self.record_failure(host, Some(slot));
             } else if self.is_worn(host) {
                 let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
                 incidents.retired += 1;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::gateway::{GatewayError, Handle};
-use super::host::{Desk, Host, Shared};
+use super::host::{Host, Session, Shared};
 use super::simulator::{Loaded, Simulator};
 
 /// A simulated world. It lives as long as its host; when the host dies, its history can be played again in another.
@@ -40,9 +40,9 @@ impl World {
     /// Makes the next turn begin with this shared state instead of the one the last turn left.
     pub fn set_shared(&mut self, shared: Shared) -> Result<(), GatewayError> {
         self.shared = Some(shared);
-        let mut desk = self.host.desk()?;
-        if desk.in_charge == Some(self.serial) {
-            desk.in_charge = None;
+        let mut session = self.host.session()?;
+        if session.in_charge == Some(self.serial) {
+            session.in_charge = None;
         }
         Ok(())
     }
@@ -53,38 +53,39 @@ impl World {
         work: impl FnOnce(&mut Simulator<'_>) -> Result<T, GatewayError>,
     ) -> Result<T, GatewayError> {
         let host = Arc::clone(&self.host);
-        let mut desk = host.desk()?;
-        let outcome = host.clear_up(&mut desk).and_then(|()| self.take_turn(&mut desk, work));
+        let mut session = host.session()?;
+        let outcome = host.clear_up(&mut session).and_then(|()| self.take_turn(&mut session, work));
         host.note(&outcome);
         outcome
     }
 
     fn take_turn<T>(
         &mut self,
-        desk: &mut Desk,
+        session: &mut Session,
         work: impl FnOnce(&mut Simulator<'_>) -> Result<T, GatewayError>,
     ) -> Result<T, GatewayError> {
-        if desk.in_charge != Some(self.serial) {
-            desk.in_charge = None;
+        if session.in_charge != Some(self.serial) {
+            session.in_charge = None;
             let simplifications =
                 self.loaded.as_ref().map(|loaded| loaded.simplifications.as_str());
-            desk.set_simplifications(simplifications.unwrap_or_default())?;
+            session.set_simplifications(simplifications.unwrap_or_default())?;
             if let Some(shared) = self.shared {
-                desk.set_shared(shared)?;
+                session.set_shared(shared)?;
             }
-            desk.in_charge = Some(self.serial);
+            session.in_charge = Some(self.serial);
         }
         let loads = self.loaded.as_ref().map(|loaded| loaded.serial);
-        let mut simulator = Simulator::new(&mut desk.connection, &self.interface, &mut self.loaded);
+        let mut simulator =
+            Simulator::new(&mut session.connection, &self.interface, &mut self.loaded);
         let outcome = work(&mut simulator);
         if let Some(loaded) = &self.loaded
             && Some(loaded.serial) != loads
         {
             self.host.task_loaded();
-            desk.simplifications.clone_from(&loaded.simplifications);
+            session.simplifications.clone_from(&loaded.simplifications);
         }
         if !outcome.as_ref().is_err_and(GatewayError::is_fatal) {
-            self.shared = Some(desk.shared()?);
+            self.shared = Some(session.shared()?);
         }
         outcome
     }

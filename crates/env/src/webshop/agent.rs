@@ -3,10 +3,14 @@
 use super::python;
 use super::session::{Session, action};
 use super::shop::Shop;
+use crate::environment::Actions;
+
+/// How a search is listed: any words may stand in the brackets.
+const SEARCH: &str = "search[<query>]";
 
 /// The actions to choose from: a search where there is a search bar, then a click on everything clickable.
 pub fn admissible(session: &Session, shop: &Shop) -> Vec<String> {
-    let search = session.has_search_bar().then(|| "search[<query>]".to_owned());
+    let search = session.has_search_bar().then(|| SEARCH.to_owned());
     let clicks = session.clickables(shop).into_iter().map(|text| format!("click[{text}]"));
     search.into_iter().chain(clicks).collect()
 }
@@ -45,6 +49,20 @@ pub fn check(action: &str, session: &Session, shop: &Shop) -> Result<(), String>
     }
 }
 
+/// Whether an action that was offered as [`admissible`] lists them would reach the shop: the same rule as [`check`], read
+/// off the list. Arguments are compared in lower case, as the shop compares them.
+pub fn admits(offered: &Actions, action: &str) -> bool {
+    let Actions::Commands(commands) = offered else { return false };
+    match action::parse(action) {
+        ("search", Some(_)) => commands.iter().any(|command| command == SEARCH),
+        ("click", Some(text)) => {
+            let click = format!("click[{}]", text.to_lowercase());
+            commands.contains(&click)
+        }
+        _ => false,
+    }
+}
+
 /// What the agent is asked for, read off the start page: the lines after "Instruction:" up to the first button.
 pub fn task(observation: &str) -> String {
     let mut lines = python::split_lines(observation).map(python::strip);
@@ -70,6 +88,24 @@ pub fn one_line(observation: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_words_may_be_searched_and_clicks_are_folded() {
+        let list = |commands: &[&str]| {
+            Actions::Commands(commands.iter().map(|&command| command.to_owned()).collect())
+        };
+        let start = list(&["search[<query>]", "click[search]"]);
+        for good in ["search[red shoes]", "search[<query>]", "search[a] b", "click[Search]"] {
+            assert!(admits(&start, good), "{good}");
+        }
+        for bad in
+            ["search[]", "search", "Search[red]", "click[buy now]", "click[]", "", " search[x]"]
+        {
+            assert!(!admits(&start, bad), "{bad}");
+        }
+        let item = list(&["click[back to search]", "click[< prev]", "click[buy now]"]);
+        assert!(admits(&item, "click[Buy Now]") && !admits(&item, "search[red shoes]"));
+    }
 
     #[test]
     fn the_task_is_what_stands_between_the_headline_and_the_first_button() {

@@ -1,22 +1,51 @@
 //! The benchmark as trainers see it: sessions are tasks, and every action is checked before it reaches the shop.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::session::page::ObservationMode;
 use super::session::{Page, Session};
-use super::shop::Shop;
-use super::{agent, python, reference, shopper};
+use super::shop::{Shop, ShopSettings};
+use super::{agent, generator, python, reference, shopper};
 use crate::benchmark::{Benchmark, SplitInfo, Task};
 use crate::environment::{Actions, Environment, Snapshot, Status, View};
 use crate::error::EnvError;
 use crate::expert::Expert;
+use crate::names;
+use crate::profile::{CommandStyle, Laboratory, Profile, PromptStyle, ScoreScale};
+use crate::registry::BenchmarkOptions;
 
 /// Sessions used for training: 0 to 4095.
 const TRAINING_SESSIONS: usize = 4096;
 /// Sessions held out: 4096 to 4195.
 const TEST_SESSIONS: usize = 100;
-/// The longest episode.
-pub(super) const TURN_LIMIT: usize = 15;
+
+/// WebShop as the paper plays it.
+pub const PROFILE: Profile = Profile {
+    name: Cow::Borrowed("webshop"),
+    summary: Cow::Borrowed("Shopping: find, configure and buy what an instruction asks for"),
+    turn_limit: 15,
+    train_split: Cow::Borrowed("train"),
+    eval_splits: names!["test"],
+    pooled_splits: names![],
+    history: 2,
+    prompt: PromptStyle {
+        template: Cow::Borrowed(include_str!("prompt.txt")),
+        commands: CommandStyle::Bare,
+        hidden_commands: names![],
+        // A page spans many lines.
+        fold_history: true,
+    },
+    score: ScoreScale::ZeroToOne,
+    laboratory: Laboratory {
+        expert: true,
+        train_split: Cow::Borrowed("train"),
+        held_out_split: Cow::Borrowed("test"),
+        kinds: names![],
+        numbered_names: false,
+        generated: true,
+    },
+};
 
 /// A shop with its sessions as tasks.
 #[derive(Debug)]
@@ -29,6 +58,20 @@ impl WebShop {
     /// The benchmark over a shop.
     pub fn new(shop: Arc<Shop>, mode: ObservationMode) -> Self {
         Self { shop, mode }
+    }
+
+    /// Opens the official catalogue or makes the built-in one, as the options say.
+    pub(crate) fn from_options(options: &BenchmarkOptions) -> Result<Arc<dyn Benchmark>, EnvError> {
+        let goals = options.goals.unwrap_or_default();
+        let settings = ShopSettings { goals, ..ShopSettings::default() };
+        let shop = match &options.data {
+            Some(folder) => {
+                options.without_seed(&PROFILE)?;
+                Shop::open(folder, None, settings)?
+            }
+            None => generator::shop(options.seed.unwrap_or(generator::BUILT_IN_SEED), settings)?,
+        };
+        Ok(Arc::new(Self::new(Arc::new(shop), ObservationMode::TextRich)))
     }
 
     /// The shop.
@@ -47,7 +90,7 @@ impl WebShop {
             _ => Err(EnvError::Unknown {
                 what: "split",
                 name: split.to_owned(),
-                benchmark: "webshop".to_owned(),
+                benchmark: PROFILE.name.to_string(),
                 hint: "its splits are \"train\" and \"test\"".to_owned(),
             }),
         }
@@ -58,7 +101,7 @@ impl WebShop {
         task.id.parse().ok().filter(|&number| number < goals).ok_or_else(|| EnvError::Unknown {
             what: "task",
             name: task.id.clone(),
-            benchmark: "webshop".to_owned(),
+            benchmark: PROFILE.name.to_string(),
             hint: match goals.checked_sub(1) {
                 Some(last) => format!("tasks are session numbers from 0 to {last}"),
                 None => "the catalogue has no goals".to_owned(),
@@ -68,12 +111,8 @@ impl WebShop {
 }
 
 impl Benchmark for WebShop {
-    fn name(&self) -> &'static str {
-        "webshop"
-    }
-
-    fn default_turn_limit(&self) -> usize {
-        TURN_LIMIT
+    fn profile(&self) -> &Profile {
+        &PROFILE
     }
 
     fn splits(&self) -> Vec<SplitInfo> {
@@ -112,6 +151,10 @@ impl Benchmark for WebShop {
 
     fn reference_actions(&self, task: &Task) -> Result<Option<Vec<String>>, EnvError> {
         Ok(reference::actions(&self.shop, self.session_number(task)?))
+    }
+
+    fn admits(&self, view: &View, action: &str) -> bool {
+        agent::admits(&view.actions, action)
     }
 
     fn expert(&self) -> Option<Box<dyn Expert>> {

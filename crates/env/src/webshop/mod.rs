@@ -23,7 +23,7 @@ mod shop;
 mod shopper;
 pub mod statistics;
 
-pub use environment::{WebShop, WebShopEnvironment};
+pub use environment::{PROFILE, WebShop, WebShopEnvironment};
 pub use goals::{Goal, GoalKind, GoalOptions, Goals, NO_CEILING, ORDER_SEED};
 pub use random::PythonRandom;
 pub use session::page::ObservationMode;

@@ -1,6 +1,6 @@
 //! Actions that are known to earn the full reward, found by someone who knows the goal's product.
 
-use super::environment::TURN_LIMIT;
+use super::environment::PROFILE;
 use super::session::{RESULTS_A_PAGE, Session};
 use super::shop::Shop;
 use super::shopper;
@@ -14,9 +14,9 @@ pub(super) fn actions(shop: &Shop, goal: usize) -> Option<Vec<String>> {
     let title = product.title.replace(['[', ']', '\n'], " ");
     [shopper::query(&asked.text), title].into_iter().find_map(|query| {
         let found = shop.search(&query.to_lowercase(), goal, 0).ok()?;
-        let place = found.iter().position(|&at| at as usize == asked.product)?;
+        let index = found.iter().position(|&at| at as usize == asked.product)?;
         let mut actions = vec![format!("search[{query}]")];
-        actions.extend(std::iter::repeat_n("click[next >]".to_owned(), place / RESULTS_A_PAGE));
+        actions.extend(std::iter::repeat_n("click[next >]".to_owned(), index / RESULTS_A_PAGE));
         actions.push(format!("click[{}]", product.asin.to_lowercase()));
         match &asked.options {
             GoalOptions::Named(options) => {
@@ -33,7 +33,7 @@ pub(super) fn actions(shop: &Shop, goal: usize) -> Option<Vec<String>> {
 
 fn earns_everything(shop: &Shop, goal: usize, actions: &[String]) -> bool {
     let Some(mut session) = Session::start(shop, goal) else { return false };
-    actions.len() <= TURN_LIMIT
+    actions.len() <= PROFILE.turn_limit
         && actions.iter().all(|action| {
             agent::check(action, &session, shop).is_ok()
                 && session.step(shop, action).crash.is_none()

@@ -5,10 +5,11 @@
 //! while enough turns are left. Every decision follows from the window by a rule that fits in a sentence, so that
 //! a small model can learn it.
 
-use super::environment::TURN_LIMIT;
+use super::environment::PROFILE;
 use super::python;
 use crate::environment::Actions;
-use crate::expert::{Decision, Expert, Window};
+use crate::expert::{Decision, Expert};
+use crate::window::Window;
 
 /// What stands before the price in an instruction.
 const PRICE_MARK: &str = ", and price lower than ";
@@ -169,7 +170,7 @@ impl<'a> Wanted<'a> {
 }
 
 fn turns_left(window: &Window) -> usize {
-    TURN_LIMIT.saturating_sub(window.steps_taken)
+    PROFILE.turn_limit.saturating_sub(window.steps_taken)
 }
 
 /// Whether `value` stands in `task` as words of its own.

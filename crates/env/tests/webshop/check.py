@@ -71,11 +71,11 @@ def likeness(a, b):
     return max(ratio(both, ours), ratio(both, theirs), ratio(ours, theirs))
 
 
-class Colours:
-    """The colour words, in order: the engine's own list, whose effect the recordings pin down."""
+class Colors:
+    """The color words, in order: the engine's own list, whose effect the recordings pin down."""
 
     def __init__(self, source):
-        block = re.search(r"const COLOURS: \[&str; 102\] = \[(.*?)\];", source.read_text(encoding="utf-8"), re.S)
+        block = re.search(r"const COLORS: \[&str; 102\] = \[(.*?)\];", source.read_text(encoding="utf-8"), re.S)
         self.words = re.findall(r'"(\w+)"', block.group(1))
 
     def normal(self, value):
@@ -123,7 +123,7 @@ class Shop:
             self.goals.append({"asin": asin, "instruction_text": text + (" with " + named if named else "") + price,
                                "attributes": attributes, "price_upper": ceiling, "goal_options": chosen})
 
-    def reward(self, goal, asin, options, colours):
+    def reward(self, goal, asin, options, colors):
         bought, wanted = self.products[asin], self.products[goal["asin"]]
         pieces = lambda product: {piece.strip() for piece in product["product_category"].split("›")}
         ours, theirs = self.nouns[bought["name"]], self.nouns[wanted["name"]]
@@ -135,9 +135,9 @@ class Shop:
         known = self.notes[asin]["attributes"]
         met = sum(any(likeness(a, wish) > 85 for a in known) or any(wish in text for text in texts)
                   for wish in goal["attributes"])
-        chosen = [colours.normal(value) for value in options.values()]
+        chosen = [colors.normal(value) for value in options.values()]
         wishes = goal["goal_options"].items() if isinstance(goal["goal_options"], dict) else goal["goal_options"]
-        for wish in map(colours.normal, wishes):
+        for wish in map(colors.normal, wishes):
             met += any(likeness(value, str(wish)) > 85 for value in chosen)
         met += self.prices[asin] <= goal["price_upper"]
         return met / (len(goal["attributes"]) + len(goal["goal_options"]) + 1) * kind
@@ -145,13 +145,13 @@ class Shop:
 
 def main():
     folder, catalogue = Path(sys.argv[1]), Path(sys.argv[2])
-    colours = Colours(Path(__file__).parents[2] / "src/webshop/reward/colour.rs")
+    colors = Colors(Path(__file__).parents[2] / "src/webshop/reward/color.rs")
     check_random(folder)
     for row in rows(folder, "likeness"):
         b = row["b"] if isinstance(row["b"], str) else row["norm"] or row["b_str"]
         expect(f"likeness of {row['a']!r} and {b!r}", likeness(row["a"], b), row["s"])
-    for row in rows(folder, "colours"):
-        expect(f"colour of {row['v']!r}", colours.normal(row["v"]), row["out"])
+    for row in rows(folder, "colors"):
+        expect(f"color of {row['v']!r}", colors.normal(row["v"]), row["out"])
     for row in rows(folder, "actions"):
         match = re.match(r"(.+)\[(.+)\]", row["action"])
         expect(f"action {row['action']!r}", match.groups() if match else (row["action"], None), (row["name"], row["arg"]))
@@ -166,7 +166,7 @@ def main():
         key = "human_goal" if "human_goal" in row else "goal"
         shop = shops[key]
         expect(f"reward of {row['asin']} for {key} {row[key]}",
-               shop.reward(shop.goals[row[key]], row["asin"], row["options"], colours), row["reward"])
+               shop.reward(shop.goals[row[key]], row["asin"], row["options"], colors), row["reward"])
     print(f"{checked} answers checked, {failed} differ")
     sys.exit(failed > 0)
 

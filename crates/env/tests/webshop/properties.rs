@@ -170,7 +170,7 @@ proptest! {
     }
 }
 
-/// Option values that the original's matcher cannot recognise even when the very same value is chosen: a colour word
+/// Option values that the original's matcher cannot recognise even when the very same value is chosen: a color word
 /// inside another word hides it, and letters outside ASCII are dropped on one side and spelled out on the other.
 const UNRECOGNISABLE: [&str; 3] = ["shade black137", "soft\u{a0}blue", "washed black"];
 
@@ -222,7 +222,7 @@ fn splits_hold_the_sessions_of_the_paper() {
     };
     assert_eq!(ids("train"), (0..4096).map(|id: u32| id.to_string()).collect::<Vec<_>>());
     assert_eq!(ids("test"), (4096..4196).map(|id: u32| id.to_string()).collect::<Vec<_>>());
-    assert_eq!(webshop.default_turn_limit(), 15);
+    assert_eq!(webshop.profile().turn_limit, 15);
     let error = webshop.tasks("dev").unwrap_err().to_string();
     assert_eq!(error, "split \"dev\" is not in webshop; its splits are \"train\" and \"test\"");
 }

@@ -281,14 +281,14 @@ def record_words(shop, dice, save, scale):
         a, b = dice.choice(attributes), dice.choice(attributes)
         rows.append({"a": a, "b": b, "s": fuzz.token_set_ratio(a, b)})
         a, b = normalize_color(dice.choice(pairs)[1]), dice.choice(pairs)
-        colour = normalize_color(b)
+        color = normalize_color(b)
         rows.append({"a": a, "b": list(b), "tuple": True, "b_str": str(b),
-                     "norm": colour if isinstance(colour, str) else None, "s": fuzz.token_set_ratio(a, colour)})
+                     "norm": color if isinstance(color, str) else None, "s": fuzz.token_set_ratio(a, color)})
     for _ in range(24 * scale):
         a, b = (" ".join(dice.choice(products)["Title"] for _ in range(dice.randint(1, 3))) for _ in range(2))
         rows.append({"a": a, "b": b, "s": fuzz.token_set_ratio(a, b)})
     save("likeness", rows)
-    save("colours", [{"v": value, "out": normalize_color(value)} for value in sorted({value for _, value in pairs})])
+    save("colors", [{"v": value, "out": normalize_color(value)} for value in sorted({value for _, value in pairs})])
     save("actions", [dict(zip(("action", "name", "arg"), (action, *parse_action(action)))) for action in ACTIONS])
     analyze = autoclass("io.anserini.analysis.AnalyzerUtils").analyze
     analyzer = autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()

@@ -20,7 +20,7 @@ fn every_recorded_answer_is_ours_too() {
     for (file, kind, compared) in [
         ("actions", "actions", 22),
         ("analyzer", "analyzer", 87),
-        ("colours", "colours", 370),
+        ("colors", "colors", 370),
         ("goals_human", "goals", 272),
         ("goals_synthetic", "goals", 693),
         ("likeness", "likeness", 504),

@@ -175,7 +175,7 @@ impl Bench {
 fn view_bytes(view: &View) -> usize {
     let commands = match &view.actions {
         Actions::Commands(commands) => commands.as_slice(),
-        Actions::Templates { .. } => &[],
+        Actions::Templates { .. } | Actions::Free => &[],
     };
     let text = |text: &String| size_of::<String>() + text.capacity();
     let listed: usize = commands.iter().map(text).sum();
@@ -189,7 +189,7 @@ fn stream() -> Stream {
 fn count(view: &View) -> usize {
     match &view.actions {
         Actions::Commands(commands) => commands.len(),
-        Actions::Templates { .. } => 0,
+        Actions::Templates { .. } | Actions::Free => 0,
     }
 }
 
@@ -199,6 +199,6 @@ fn choose(view: &View, stream: &mut Stream) -> String {
             let index = stream.below(commands.len() as u64).unwrap_or(0) as usize;
             commands.get(index).cloned().unwrap_or_default()
         }
-        Actions::Templates { .. } => String::new(),
+        Actions::Templates { .. } | Actions::Free => String::new(),
     }
 }

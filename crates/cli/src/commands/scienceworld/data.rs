@@ -176,7 +176,7 @@ impl Gold {
     fn table(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let tasks = self.tasks()?;
         let benchmark = self.simulator.open_cold()?;
-        let turns = benchmark.default_turn_limit();
+        let turns = benchmark.profile().turn_limit;
         let next = AtomicUsize::new(0);
         /// A variation's place, its path, and how long it took.
         type Found = (usize, Result<GoldPath, EnvError>, f64);

@@ -197,7 +197,7 @@ fn stream() -> Stream {
 fn count(view: &View) -> usize {
     match &view.actions {
         Actions::Commands(commands) => commands.len(),
-        Actions::Templates { .. } => 0,
+        Actions::Templates { .. } | Actions::Free => 0,
     }
 }
 

@@ -109,9 +109,9 @@ impl Connection {
         let length = Argument::Int(elements.len() as i32);
         let value = self.finish(class, &[Argument::Text(class), length])?;
         let array = object(class, value)?;
-        for (place, element) in elements.iter().enumerate() {
+        for (index, element) in elements.iter().enumerate() {
             self.request = format!("a\ns\n{}\n", array.id());
-            self.finish("array element", &[Argument::Int(place as i32), *element])?;
+            self.finish("array element", &[Argument::Int(index as i32), *element])?;
         }
         Ok(array)
     }
@@ -288,8 +288,8 @@ impl Connection {
             };
             let searched = self.received.len();
             self.received.extend_from_slice(&chunk[..count]);
-            if let Some(place) = self.received[searched..].iter().position(|byte| *byte == b'\n') {
-                return Ok(searched + place);
+            if let Some(index) = self.received[searched..].iter().position(|byte| *byte == b'\n') {
+                return Ok(searched + index);
             }
             if self.received.len() > LONGEST_ANSWER {
                 return Err(GatewayError::malformed("an answer without an end"));

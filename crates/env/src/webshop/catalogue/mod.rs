@@ -45,7 +45,7 @@ pub struct Product {
     pub instructions: Instructions,
 }
 
-/// Something to choose: a colour, a size.
+/// Something to choose: a color, a size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProductOption {
     /// Its name, lower-cased.

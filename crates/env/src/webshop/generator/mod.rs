@@ -130,12 +130,12 @@ impl Dice {
         items[self.below(items.len())]
     }
 
-    /// The place of one of the weights, drawn by weight.
+    /// The index of one of the weights, drawn by weight.
     fn weighted(&mut self, weights: impl Iterator<Item = u32> + Clone) -> usize {
         let mut rest = self.below(weights.clone().sum::<u32>() as usize) as u32;
-        for (place, weight) in weights.enumerate() {
+        for (index, weight) in weights.enumerate() {
             if rest < weight {
-                return place;
+                return index;
             }
             rest -= weight;
         }

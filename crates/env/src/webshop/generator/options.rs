@@ -1,8 +1,8 @@
-//! What can be chosen: colours, sizes and the like.
+//! What can be chosen: colors, sizes and the like.
 
 use super::Dice;
 use super::product::Thing;
-use super::words::{COLOURS, FITS, PATTERNS, SHADES, SHAPES, STYLES, TASTES};
+use super::words::{COLORS, FITS, PATTERNS, SHADES, SHAPES, STYLES, TASTES};
 
 /// The most values an option has.
 pub(super) const MOST_VALUES: usize = 45;
@@ -13,8 +13,8 @@ pub(super) fn draw(thing: &Thing, dice: &mut Dice) -> Vec<(String, Vec<String>)>
     let count = dice.weighted(department.option_counts.into_iter());
     let mut names: Vec<&str> = Vec::new();
     while names.len() < count.min(department.options.len()) {
-        let place = dice.weighted(department.options.iter().map(|(_, weight)| *weight));
-        let (name, _) = department.options[place];
+        let index = dice.weighted(department.options.iter().map(|(_, weight)| *weight));
+        let (name, _) = department.options[index];
         if !names.contains(&name) {
             names.push(name);
         }
@@ -32,7 +32,7 @@ pub(super) fn draw(thing: &Thing, dice: &mut Dice) -> Vec<(String, Vec<String>)>
 /// `count` different values of an option.
 pub(super) fn values(name: &str, count: usize, category: &str, dice: &mut Dice) -> Vec<String> {
     let many = match name {
-        "color" => colours(),
+        "color" => colors(),
         "size" => sizes(category, dice),
         "scent" | "flavor" | "flavor name" => TASTES.map(str::to_owned).to_vec(),
         "pattern name" => PATTERNS.map(str::to_owned).to_vec(),
@@ -40,22 +40,22 @@ pub(super) fn values(name: &str, count: usize, category: &str, dice: &mut Dice) 
         "fit type" => FITS.map(str::to_owned).to_vec(),
         _ => STYLES.map(str::to_owned).to_vec(),
     };
-    let mut places: Vec<usize> = (0..many.len()).collect();
+    let mut indices: Vec<usize> = (0..many.len()).collect();
     if name == "size" {
         // Sizes come in order and without gaps.
         let first = dice.below(many.len().saturating_sub(count) + 1);
-        places = places.into_iter().skip(first).take(count).collect();
+        indices = indices.into_iter().skip(first).take(count).collect();
     } else {
-        places = dice.some(&places, count);
+        indices = dice.some(&indices, count);
     }
-    places.into_iter().map(|place| many[place].clone()).collect()
+    indices.into_iter().map(|index| many[index].clone()).collect()
 }
 
-/// Plain colours and as many shaded ones, each shade with two of them.
-fn colours() -> Vec<String> {
-    let plain = COLOURS.iter().map(|&colour| colour.to_owned());
+/// Plain colors and as many shaded ones, each shade with two of them.
+fn colors() -> Vec<String> {
+    let plain = COLORS.iter().map(|&color| color.to_owned());
     let shades = SHADES.iter().chain(&SHADES);
-    let shaded = shades.zip(&COLOURS).map(|(shade, colour)| format!("{shade} {colour}"));
+    let shaded = shades.zip(&COLORS).map(|(shade, color)| format!("{shade} {color}"));
     plain.chain(shaded).collect()
 }
 

@@ -99,9 +99,9 @@ fn draw_thing(dice: &mut Dice) -> Thing {
         .flat_map(|(group, kinds)| kinds.iter().map(move |kind| (*group, *kind)))
         .collect();
     // Some kinds are sold much more than others.
-    let place = dice.below(kinds.len()).min(dice.below(kinds.len()));
-    let (group, kind) = kinds[place];
-    let pool = pool(department, at, place);
+    let index = dice.below(kinds.len()).min(dice.below(kinds.len()));
+    let (group, kind) = kinds[index];
+    let pool = pool(department, at, index);
     let attributes = draw_attributes(&pool, dice);
     Thing {
         department,
@@ -150,10 +150,10 @@ fn draw_attributes(pool: &[Attribute], dice: &mut Dice) -> Vec<Attribute> {
     while count < 12 && dice.per_mille(700) {
         count += 1;
     }
-    let places: Vec<usize> = (0..pool.len()).collect();
-    let mut chosen = dice.some(&places, count);
+    let indices: Vec<usize> = (0..pool.len()).collect();
+    let mut chosen = dice.some(&indices, count);
     chosen.sort_unstable();
-    chosen.into_iter().map(|place| pool[place].clone()).collect()
+    chosen.into_iter().map(|index| pool[index].clone()).collect()
 }
 
 /// Two fifths of all products are goals; their instructions name two to four of their attributes.
@@ -167,10 +167,10 @@ fn instruction(thing: &Thing, may_be_a_goal: bool, dice: &mut Dice) -> RawInstru
         return RawInstruction { attributes, ..RawInstruction::default() };
     }
     let count = 2 + dice.below(3);
-    let places: Vec<usize> = (0..all.len()).collect();
-    let mut named = dice.some(&places, count);
+    let indices: Vec<usize> = (0..all.len()).collect();
+    let mut named = dice.some(&indices, count);
     named.sort_unstable();
-    let named: Vec<&Attribute> = named.into_iter().map(|place| all[place]).collect();
+    let named: Vec<&Attribute> = named.into_iter().map(|index| all[index]).collect();
     let of = |wanted: fn(&Attribute) -> bool| {
         named.iter().filter(|a| wanted(a)).map(|a| a.text()).collect::<Vec<_>>().join(", ")
     };
@@ -224,8 +224,8 @@ fn written(thing: &Thing, product: &RawProduct, dice: &mut Dice) -> Vec<RawHuman
 /// Ten letters and digits, of which the last five count the products.
 fn asin(number: u64, dice: &mut Dice) -> String {
     let mut letters = String::from("LW");
-    for place in 0..8_u32 {
-        let letter = match 7 - place {
+    for index in 0..8_u32 {
+        let letter = match 7 - index {
             digit @ 0..=4 => (number >> (5 * digit)) as usize % 32,
             _ => dice.below(32),
         };

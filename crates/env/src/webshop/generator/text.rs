@@ -2,7 +2,7 @@
 
 use super::Dice;
 use super::product::{Attribute, Thing, capitalized};
-use super::words::{COLOURS, HEADLINES, PRAISE, SENTENCES, SHADES};
+use super::words::{COLORS, HEADLINES, PRAISE, SENTENCES, SHADES};
 
 /// A title as words, each marked as a noun or not.
 pub(super) struct Title {
@@ -32,7 +32,7 @@ impl Title {
         dice.0.shuffle(&mut pool);
         let mut praise = PRAISE.to_vec();
         dice.0.shuffle(&mut praise);
-        let (mut has_code, mut has_pack, mut has_colour) = (false, false, false);
+        let (mut has_code, mut has_pack, mut has_color) = (false, false, false);
         while title.words.len() < wanted {
             match dice.below(6) {
                 0 if !std::mem::replace(&mut has_code, true) => {
@@ -43,9 +43,9 @@ impl Title {
                 1 if !std::mem::replace(&mut has_pack, true) => {
                     title.push(&format!("({} pack)", 2 + dice.below(11)), false);
                 }
-                2 if !std::mem::replace(&mut has_colour, true) => {
+                2 if !std::mem::replace(&mut has_color, true) => {
                     title.push(dice.pick(&SHADES), false);
-                    title.push(dice.pick(&COLOURS), true);
+                    title.push(dice.pick(&COLORS), true);
                 }
                 3 | 4 => {
                     if let Some(attribute) = pool.pop() {
@@ -135,9 +135,9 @@ pub(super) fn bullets(thing: &Thing, dice: &mut Dice) -> Vec<String> {
         .collect();
     for attribute in &thing.attributes {
         if dice.per_mille(200) {
-            let place = dice.below(bullets.len());
-            bullets[place].push(' ');
-            bullets[place].push_str(&mention(attribute));
+            let index = dice.below(bullets.len());
+            bullets[index].push(' ');
+            bullets[index].push_str(&mention(attribute));
         }
     }
     bullets

@@ -148,14 +148,14 @@ pub(super) const SYLLABLES: [&[&str]; 3] = [
     &["ra", "dex", "lin", "mont", "wick", "stra", "vo", "nix", "lle", "tho", "rell", "sby", "gard", "moor", "dane", "ques"],
 ];
 
-/// Colour words that stand for themselves.
+/// Color words that stand for themselves.
 #[rustfmt::skip]
-pub(super) const COLOURS: [&str; 20] = [
+pub(super) const COLORS: [&str; 20] = [
     "black", "white", "blue", "green", "pink", "purple", "yellow", "orange", "brown", "beige",
     "navy", "teal", "khaki", "maroon", "ivory", "turquoise", "silver", "gold", "lavender", "grey",
 ];
 
-/// What may stand before a colour without being one.
+/// What may stand before a color without being one.
 pub(super) const SHADES: [&str; 10] =
     ["deep", "pale", "soft", "matte", "warm", "cool", "bright", "vivid", "muted", "smoky"];
 

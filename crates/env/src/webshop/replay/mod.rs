@@ -65,7 +65,7 @@ const KINDS: [Kind; 13] = [
     Kind { name: "document lengths", keys: &["id", "n"], compare: shopping::document_length },
     Kind { name: "analyzer", keys: &["tokens"], compare: words::analyzed },
     Kind { name: "likeness", keys: &["a", "b", "s"], compare: words::likeness },
-    Kind { name: "colours", keys: &["v", "out"], compare: words::colour },
+    Kind { name: "colors", keys: &["v", "out"], compare: words::color },
     Kind { name: "random numbers", keys: &["op", "seed", "out"], compare: numbers::draws },
 ];
 

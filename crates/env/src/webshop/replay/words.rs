@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Checker, Replayer, index, texts};
-use crate::webshop::reward::{self, colour, fuzzy};
+use crate::webshop::reward::{self, color, fuzzy};
 use crate::webshop::search::analyzer;
 
 /// A text's terms, or those of a product's searched text.
@@ -32,9 +32,9 @@ pub(super) fn likeness(_: &Replayer, line: &Value, checker: &mut Checker) -> Opt
             let &[name, value] = pair.as_slice() else { return None };
             let printed = reward::tuple_text(name, value);
             checker.equal("the printed pair", &printed.as_str(), &line["b_str"].as_str()?);
-            let colour = colour::normalize_named(name, value);
-            checker.equal("the pair's colour", &colour, &line["norm"].as_str());
-            colour.map_or(printed, str::to_owned)
+            let color = color::normalize_named(name, value);
+            checker.equal("the pair's color", &color, &line["norm"].as_str());
+            color.map_or(printed, str::to_owned)
         }
     };
     let ours = fuzzy::token_set_ratio(a, &b) as usize;
@@ -42,11 +42,11 @@ pub(super) fn likeness(_: &Replayer, line: &Value, checker: &mut Checker) -> Opt
     Some(())
 }
 
-pub(super) fn colour(_: &Replayer, line: &Value, checker: &mut Checker) -> Option<()> {
+pub(super) fn color(_: &Replayer, line: &Value, checker: &mut Checker) -> Option<()> {
     let value = line["v"].as_str()?;
     checker.equal(
-        format_args!("colour of {value:?}"),
-        &colour::normalize(value),
+        format_args!("color of {value:?}"),
+        &color::normalize(value),
         &line["out"].as_str()?,
     );
     Some(())

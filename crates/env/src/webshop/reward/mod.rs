@@ -1,6 +1,6 @@
 //! What a purchase is worth, from 0 to 1: the right kind of product, its attributes, its options, its price.
 
-pub mod colour;
+pub mod color;
 pub mod fuzzy;
 pub mod nouns;
 
@@ -130,19 +130,19 @@ fn attribute_hits(product: &Product, goal: &Goal<'_>) -> usize {
 
 fn option_hits(chosen: &[(Arc<str>, Arc<str>)], wanted: &GoalOptions) -> usize {
     let chosen: Vec<Tokens> =
-        chosen.iter().map(|(_, value)| Tokens::new(colour::normalize(value))).collect();
+        chosen.iter().map(|(_, value)| Tokens::new(color::normalize(value))).collect();
     let met = |wanted: &str| {
         let wanted = Tokens::new(wanted);
         chosen.iter().any(|chosen| chosen.ratio(&wanted) > ALIKE)
     };
     match wanted {
         GoalOptions::Values(values) => {
-            values.iter().filter(|value| met(colour::normalize(value))).count()
+            values.iter().filter(|value| met(color::normalize(value))).count()
         }
         GoalOptions::Named(options) => options
             .iter()
-            .filter(|(name, value)| match colour::normalize_named(name, value) {
-                Some(colour) => met(colour),
+            .filter(|(name, value)| match color::normalize_named(name, value) {
+                Some(color) => met(color),
                 None => met(&tuple_text(name, value)),
             })
             .count(),

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::benchmark::{Benchmark, SplitInfo, Task};
-use crate::environment::Environment;
+use crate::environment::{Environment, View};
 use crate::error::EnvError;
 use crate::expert::Expert;
+use crate::profile::Profile;
 
-/// Another benchmark's tasks of some kinds; everything else is as there.
-pub struct OfKinds {
+/// A benchmark that offers only the tasks of some kinds; everything else is the whole benchmark's.
+pub struct TaskFilter {
     whole: Arc<dyn Benchmark>,
     kinds: BTreeSet<String>,
 }
 
-impl OfKinds {
+impl TaskFilter {
     /// Keeps the tasks of `kinds`. A kind that no split has is refused by name.
     pub fn new(whole: Arc<dyn Benchmark>, kinds: &[String]) -> Result<Self, EnvError> {
         let mut known = BTreeSet::new();
@@ -26,20 +27,16 @@ impl OfKinds {
             Some(unknown) => Err(EnvError::Unknown {
                 what: "kind of task",
                 name: unknown.clone(),
-                benchmark: whole.name().to_owned(),
+                benchmark: whole.profile().name.to_string(),
                 hint: format!("it has {}", known.into_iter().collect::<Vec<_>>().join(", ")),
             }),
         }
     }
 }
 
-impl Benchmark for OfKinds {
-    fn name(&self) -> &str {
-        self.whole.name()
-    }
-
-    fn default_turn_limit(&self) -> usize {
-        self.whole.default_turn_limit()
+impl Benchmark for TaskFilter {
+    fn profile(&self) -> &Profile {
+        self.whole.profile()
     }
 
     fn splits(&self) -> Vec<SplitInfo> {
@@ -64,6 +61,10 @@ impl Benchmark for OfKinds {
         self.whole.reference_actions(task)
     }
 
+    fn admits(&self, view: &View, action: &str) -> bool {
+        self.whole.admits(view, action)
+    }
+
     fn expert(&self) -> Option<Box<dyn Expert>> {
         self.whole.expert()
     }
@@ -74,9 +75,9 @@ mod tests {
     use super::*;
     use crate::alfworld::{Alfworld, Options};
 
-    fn narrowed(kinds: &[&str]) -> Result<OfKinds, EnvError> {
+    fn narrowed(kinds: &[&str]) -> Result<TaskFilter, EnvError> {
         let whole = Arc::new(Alfworld::built_in(&Options::default())?);
-        OfKinds::new(whole, &kinds.iter().map(|&kind| kind.to_owned()).collect::<Vec<_>>())
+        TaskFilter::new(whole, &kinds.iter().map(|&kind| kind.to_owned()).collect::<Vec<_>>())
     }
 
     #[test]

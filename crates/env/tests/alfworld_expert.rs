@@ -1,8 +1,8 @@
-//! The explorer solves what can be solved, with nothing but the prompt's window.
+//! The expert solves what can be solved, with nothing but the prompt's window.
 
 use std::sync::Arc;
 
-use lens_env::alfworld::{Alfworld, Explorer, Options};
+use lens_env::alfworld::{Alfworld, AlfworldExpert, Options};
 use lens_env::{
     Actions, Benchmark, Environment, Expert, PastStep, Status, View, Window, demonstrate,
 };
@@ -21,14 +21,15 @@ fn it_solves_every_game_and_most_within_thirty_turns() {
         let tasks = alfworld.tasks(split).expect("the split exists");
         let mut in_time = 0;
         for task in &tasks {
-            let played = demonstrate(&mut *environment, &Explorer, task, 400, 2).expect("it plays");
+            let played =
+                demonstrate(&mut *environment, &AlfworldExpert, task, 400, 2).expect("it plays");
             assert!(
                 played.success(),
                 "{}: {:?}",
                 task.id,
                 played.steps.last().map(|step| &step.decision)
             );
-            in_time += usize::from(played.last.turn <= alfworld.default_turn_limit());
+            in_time += usize::from(played.last.turn <= alfworld.profile().turn_limit);
         }
         assert!(in_time * 100 >= tasks.len() * 95, "{split}: {in_time} of {} in time", tasks.len());
     }
@@ -39,7 +40,8 @@ fn it_only_types_admissible_commands_and_keeps_its_thoughts_short() {
     let alfworld = built_in("valid_seen");
     let mut environment = Arc::clone(&alfworld).environment().expect("an environment");
     for task in alfworld.tasks("valid_seen").expect("the split exists") {
-        let played = demonstrate(&mut *environment, &Explorer, &task, 400, 2).expect("it plays");
+        let played =
+            demonstrate(&mut *environment, &AlfworldExpert, &task, 400, 2).expect("it plays");
         for step in played.steps {
             let Actions::Commands(commands) = &step.window.actions else {
                 panic!("whole commands")
@@ -53,7 +55,7 @@ fn it_only_types_admissible_commands_and_keeps_its_thoughts_short() {
             let words = step.decision.thought.split_whitespace().count();
             assert!((3..=20).contains(&words), "{words} words: {}", step.decision.thought);
             assert_eq!(
-                Explorer.decide(&step.window).as_ref(),
+                AlfworldExpert.decide(&step.window).as_ref(),
                 Some(&step.decision),
                 "a function of the window"
             );
@@ -90,7 +92,7 @@ fn it_solves_games_that_someone_else_began() {
         }
         while view.status == Status::Running {
             assert!(view.turn < 400, "{}: stuck at {:?}", task.id, history.last());
-            let decision = Explorer.decide(&Window::of(&view, &history, 2));
+            let decision = AlfworldExpert.decide(&Window::new(&view, &history, 2));
             let action = decision.unwrap_or_else(|| panic!("{}: at a loss", task.id)).action;
             (view, history) = act(view, action, &mut *environment);
         }
@@ -107,5 +109,5 @@ fn it_is_at_a_loss_with_a_sentence_it_cannot_read() {
         observation: String::new(),
         actions: Actions::Commands(vec!["look".into()]),
     };
-    assert_eq!(Explorer.decide(&window), None);
+    assert_eq!(AlfworldExpert.decide(&window), None);
 }

@@ -17,9 +17,9 @@ use crate::{Decision, Expert, Window};
 
 /// The honest player.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Explorer;
+pub struct AlfworldExpert;
 
-impl Expert for Explorer {
+impl Expert for AlfworldExpert {
     fn decide(&self, window: &Window) -> Option<Decision> {
         let goal = Goal::from_sentence(&window.task)?;
         let scene = Scene::read(window)?;

@@ -1,8 +1,8 @@
-//! Colours: a value that holds one of these words counts as that colour and nothing else.
+//! Colors: a value that holds one of these words counts as that color and nothing else.
 
-/// The colour words, in the order in which they are tried.
+/// The color words, in the order in which they are tried.
 #[rustfmt::skip]
-const COLOURS: [&str; 102] = [
+const COLORS: [&str; 102] = [
     "alabaster", "apricot", "aqua", "ash", "asphalt", "azure", "banana", "beige", "black", "blue",
     "blush", "bordeaux", "bronze", "brown", "burgundy", "camel", "camo", "caramel", "champagne",
     "charcoal", "cheetah", "chestnut", "chocolate", "christmas", "coffee", "cognac", "copper",
@@ -16,14 +16,14 @@ const COLOURS: [&str; 102] = [
     "turquoise", "violet", "walnut", "wheat", "white", "wine", "yellow",
 ];
 
-/// The first colour word that occurs anywhere in `value`, or the value itself.
+/// The first color word that occurs anywhere in `value`, or the value itself.
 pub fn normalize(value: &str) -> &str {
-    COLOURS.into_iter().find(|colour| value.contains(colour)).unwrap_or(value)
+    COLORS.into_iter().find(|color| value.contains(color)).unwrap_or(value)
 }
 
-/// The first colour word that equals one of the two texts of a named option.
+/// The first color word that equals one of the two texts of a named option.
 pub fn normalize_named(name: &str, value: &str) -> Option<&'static str> {
-    COLOURS.into_iter().find(|&colour| colour == name || colour == value)
+    COLORS.into_iter().find(|&color| color == name || color == value)
 }
 
 #[cfg(test)]
