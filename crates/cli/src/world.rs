@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lens_config::method::loss_params;
 use lens_config::schema::{Config, WeightsName};
 use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_env::{Benchmark, BenchmarkOptions, registry};
+use lens_env::{Benchmark, BenchmarkOptions, EnvError, TaskFilter, registry};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 
@@ -15,23 +15,27 @@ use crate::failure::Failure;
 /// The benchmark a configuration names, narrowed to `task.kinds` if there are any.
 pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
     let task = &config.task;
+    let user =
+        |error: EnvError, key: &'static str| Failure::User(anyhow::Error::new(error).context(key));
     let options = BenchmarkOptions {
         data: (!task.data.as_os_str().is_empty()).then(|| task.data.clone()),
-        kinds: task.kinds.clone(),
         ..BenchmarkOptions::default()
     };
-    let benchmark = registry::open(&task.benchmark.to_string(), &options)
-        .map_err(|error| Failure::User(anyhow::Error::new(error).context("[task]")))?;
-    if !task.kinds.is_empty() {
-        for split in task.eval_splits.iter().chain([&task.train_split]) {
-            if benchmark.tasks(split)?.is_empty() {
-                return Err(Failure::user(format!(
-                    "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
-                )));
-            }
+    let whole = registry::open(&task.benchmark.to_string(), &options)
+        .map_err(|error| user(error, "task"))?;
+    if task.kinds.is_empty() {
+        return Ok(whole);
+    }
+    let narrowed =
+        TaskFilter::new(whole, &task.kinds).map_err(|error| user(error, "task.kinds"))?;
+    for split in task.eval_splits.iter().chain([&task.train_split]) {
+        if narrowed.tasks(split)?.is_empty() {
+            return Err(Failure::user(format!(
+                "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
+            )));
         }
     }
-    Ok(benchmark)
+    Ok(Arc::new(narrowed))
 }
 
 /// How weights are held.

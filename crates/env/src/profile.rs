@@ -59,7 +59,17 @@ pub enum CommandStyle {
 }
 
 /// What a benchmark's score means, and with it how an evaluation is summarized.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScoreScale {
     /// There is no score beside success.

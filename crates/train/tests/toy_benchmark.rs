@@ -176,6 +176,6 @@ fn it_is_played_and_measured_by_its_own_score() {
         .expect("measures");
     assert!((measured.success_rate - 50.0).abs() < 1e-9);
     let score = measured.score.expect("points");
-    assert!((score - (100.0 + 100.0 * 6.0 / 9.0) / 2.0).abs() < 1e-9, "{score}");
+    assert!((score - 100.0 * (1.0 + 6.0 / 9.0) / 2.0).abs() < 1e-9, "{score}");
     assert!((measured.rounds - 5.5).abs() < 1e-9);
 }

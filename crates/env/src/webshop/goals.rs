@@ -17,7 +17,17 @@ pub const NO_CEILING: f64 = 1_000_000.0;
 const MOST_COMBINATIONS: usize = 1_000_000;
 
 /// Which goals to offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum GoalKind {
     /// One for every combination of options of every product with a synthetic instruction.
