@@ -57,6 +57,9 @@ pub enum TrainError {
     /// There is nothing to do.
     #[error("{0}")]
     Nothing(String),
+    /// A line of the log could not be made.
+    #[error(transparent)]
+    Record(#[from] lens_records::WriteError),
     /// The environment failed.
     #[error(transparent)]
     Environment(#[from] lens_env::EnvError),

@@ -28,7 +28,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
 pub(crate) fn claim(folder: &Path) -> Result<File, TrainError> {
     let path = folder.join("lock");
     let file = File::create(&path).map_err(TrainError::file("make", &path))?;
-    match file.try_lock() {
+    match try_lock_patiently(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(TrainError::Folder {
             path: folder.to_owned(),
@@ -38,6 +38,19 @@ pub(crate) fn claim(folder: &Path) -> Result<File, TrainError> {
         }),
         Err(TryLockError::Error(source)) => Err(TrainError::File { action: "lock", path, source }),
     }
+}
+
+/// Tries for a quarter of a second: a viewer that looks whether the run goes on holds the lock for a moment.
+fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..5 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Writes and makes durable a file inside a folder that is itself still aside.
@@ -111,11 +124,6 @@ impl Journal {
         std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))
             .map_err(TrainError::file("open", path))?;
         Ok(Self { file, path: path.to_owned(), length })
-    }
-
-    /// Adds one JSON line.
-    pub(crate) fn line(&mut self, value: &serde_json::Value) -> Result<(), TrainError> {
-        self.bytes(format!("{value}\n").as_bytes())
     }
 
     /// Adds raw bytes.

@@ -5,7 +5,6 @@
 //! depends on the clock or on how many threads there are, so a run that was killed and resumed ends in the same bytes.
 #![forbid(unsafe_code)]
 
-pub mod books;
 pub mod checkpoint;
 pub mod diagnose;
 pub mod error;
@@ -14,6 +13,7 @@ pub mod files;
 pub mod iteration;
 pub mod queue;
 pub mod run;
+pub mod run_log;
 pub mod sft;
 pub mod tasks;
 pub mod tensorboard;

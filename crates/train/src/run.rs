@@ -15,13 +15,13 @@ use lens_opd::methods::state::MethodState;
 use lens_opd::methods::{Method, Setting};
 use serde::{Deserialize, Serialize};
 
-use crate::books::Books;
 use crate::checkpoint::{Checkpoints, Damaged};
 use crate::error::TrainError;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::files::{claim, free_megabytes, write_atomically, write_durably};
 use crate::iteration::{Explored, Explorer};
 use crate::queue::Queue;
+use crate::run_log::RunLog;
 use crate::tasks::TaskOrder;
 
 /// How a run came to its end.
@@ -87,7 +87,7 @@ pub struct Run {
     eval_sets: Vec<(String, Vec<Task>)>,
     queue: Queue,
     checkpoints: Checkpoints,
-    books: Books,
+    log: RunLog,
     state: State,
     /// Keeps other processes out of the folder.
     _claim: File,
@@ -144,8 +144,7 @@ impl Run {
         } else {
             write_atomically(&folder.join("config.toml"), render::to_toml(&config).as_bytes())?;
         }
-        let attempt = next_attempt(&folder.join("tensorboard"));
-        let books = Books::open(&folder, state.metrics_length, attempt, state.batch)?;
+        let log = RunLog::open(&folder, state.metrics_length, state.step, state.batch)?;
         let student = learner.snapshot()?;
         let eval_sets = eval_sets(&config, &*benchmark)?;
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
@@ -165,7 +164,7 @@ impl Run {
             eval_sets,
             queue,
             checkpoints,
-            books,
+            log,
             state,
             _claim: claim,
         })
@@ -240,8 +239,9 @@ impl Run {
         self.state.batch = number;
         self.queue.push(std::mem::take(&mut explored.rows));
         let stale = self.queue.dropped_stale();
-        self.books.batch(&explored, self.state.step, self.queue.len(), stale)?;
-        self.books.timing("explore", number, started.elapsed().as_secs_f64())?;
+        let (waiting, codec) = (self.queue.len(), self.student.codec());
+        self.log.batch(&explored, self.state.step, waiting, stale, codec)?;
+        self.log.timing("explore", number, started.elapsed().as_secs_f64())?;
         progress.explored(&explored);
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Run {
                 self.queue.pop(step, train.batch_size, train.max_staleness, &loss, &terms)?;
             let Some(batch) = batch else { break };
             let report = self.learner.learn(&batch.rows)?;
-            self.books.step(step, &report, batch.counts, batch.oldest_version)?;
+            self.log.step(self.state.batch, step, &report, batch.counts, batch.oldest_version)?;
             if report.skipped {
                 self.state.skipped += 1;
                 self.state.skipped_in_a_row += 1;
@@ -278,7 +278,7 @@ impl Run {
         if self.state.step > before {
             self.student = self.learner.snapshot()?;
         }
-        self.books.timing("learn", self.state.batch, started.elapsed().as_secs_f64())
+        self.log.timing("learn", self.state.batch, started.elapsed().as_secs_f64())
     }
 
     fn evaluate(&mut self, progress: &mut dyn Progress) -> Result<(), TrainError> {
@@ -293,15 +293,15 @@ impl Run {
                 step,
                 |_| {},
             )?;
-            self.books.evaluation(step, self.state.batch, &evaluation)?;
+            self.log.evaluation(step, self.state.batch, &evaluation)?;
             progress.evaluated(step, &evaluation);
         }
-        self.books.timing("evaluate", self.state.batch, started.elapsed().as_secs_f64())
+        self.log.timing("evaluate", self.state.batch, started.elapsed().as_secs_f64())
     }
 
     fn save(&mut self, progress: &mut dyn Progress) -> Result<(), TrainError> {
         self.state.method = self.method.state();
-        self.state.metrics_length = self.books.sync()?;
+        self.state.metrics_length = self.log.sync()?;
         let (state, queue, learner) = (&self.state, &self.queue, &self.learner);
         let heads = queue.versions_needed();
         let path = self.checkpoints.write(state.step, |folder| {
@@ -406,11 +406,6 @@ fn read_state(folder: &Path) -> Result<State, TrainError> {
     let json = std::fs::read(&path).map_err(TrainError::file("read", &path))?;
     serde_json::from_slice(&json)
         .map_err(|error| TrainError::Checkpoint { path, message: error.to_string() })
-}
-
-/// Attempts are numbered by the event files there are.
-fn next_attempt(folder: &Path) -> u64 {
-    std::fs::read_dir(folder).into_iter().flatten().count() as u64 + 1
 }
 
 /// Writes the rows of a step that was not finite, for inspection.

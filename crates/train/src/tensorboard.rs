@@ -1,6 +1,7 @@
 //! TensorBoard event files: TFRecord framing around the few protobuf fields that scalars need.
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::TrainError;
 use crate::files::Journal;
@@ -12,39 +13,41 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts a new event file in `folder` for an attempt that continues after `resumed_at` steps; TensorBoard then
-    /// forgets what an earlier attempt wrote beyond that step. Times are step numbers, so that files do not depend on
-    /// the clock.
-    pub fn create(folder: &Path, attempt: u64, resumed_at: u64) -> Result<Self, TrainError> {
+    /// Starts a new event file in `folder` for a session that goes on after `done` steps. TensorBoard then forgets what
+    /// an earlier session wrote beyond that step.
+    pub fn create(folder: &Path, done: u64) -> Result<Self, TrainError> {
         std::fs::create_dir_all(folder).map_err(TrainError::file("make", folder))?;
-        let path = folder.join(format!("events.out.tfevents.{attempt:010}.lens"));
+        // TensorBoard reads the files of a folder in the order of their names, so sessions are numbered.
+        let session = sessions(folder) + 1;
+        let path = folder.join(format!("events.out.tfevents.{session:010}.lens"));
         let mut writer = Self { journal: Journal::open(&path, 0)? };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let mut version = Vec::new();
-        put_double(&mut version, 1, 0.0);
+        put_double(&mut version, 1, now);
         put_bytes(&mut version, 3, b"brain.Event:2");
         writer.record(&version)?;
-        if resumed_at > 0 {
-            // SessionLog { status: START } at a step purges later events of earlier files.
+        if session > 1 {
+            // SessionLog { status: START } purges events of earlier files from its step on.
             let mut log = Vec::new();
             put_varint(&mut log, 1, 1);
             let mut event = Vec::new();
-            put_double(&mut event, 1, resumed_at as f64);
-            put_varint(&mut event, 2, resumed_at);
+            put_double(&mut event, 1, now);
+            put_varint(&mut event, 2, done + 1);
             put_bytes(&mut event, 7, &log);
             writer.record(&event)?;
         }
         Ok(writer)
     }
 
-    /// Adds one scalar.
-    pub fn scalar(&mut self, tag: &str, step: u64, value: f64) -> Result<(), TrainError> {
+    /// Adds one scalar, measured at `now` (seconds since 1970).
+    pub fn scalar(&mut self, now: f64, tag: &str, step: u64, value: f64) -> Result<(), TrainError> {
         let mut point = Vec::new();
         put_bytes(&mut point, 1, tag.as_bytes());
         put_float(&mut point, 2, value as f32);
         let mut summary = Vec::new();
         put_bytes(&mut summary, 1, &point);
         let mut event = Vec::new();
-        put_double(&mut event, 1, step as f64);
+        put_double(&mut event, 1, now);
         put_varint(&mut event, 2, step);
         put_bytes(&mut event, 5, &summary);
         self.record(&event)
@@ -59,6 +62,16 @@ impl EventWriter {
         frame.extend(masked_crc(data).to_le_bytes());
         self.journal.bytes(&frame)
     }
+}
+
+/// The number of the last session that wrote into `folder`.
+fn sessions(folder: &Path) -> u64 {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let numbers = names.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.strip_prefix("events.out.tfevents.")?.split('.').next()?.parse().ok()
+    });
+    numbers.max().unwrap_or(0)
 }
 
 fn put_key(out: &mut Vec<u8>, field: u32, wire: u32) {
@@ -118,14 +131,9 @@ mod tests {
         assert_eq!(unmasked, 0xe306_9283);
     }
 
-    #[test]
-    fn records_are_framed_and_hold_the_scalar() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut writer = EventWriter::create(folder.path(), 1, 0).expect("it can be made");
-        writer.scalar("loss", 300, 0.5).expect("it can be written");
-        drop(writer);
-        let path = std::fs::read_dir(folder.path()).expect("a folder").next().expect("a file");
-        let bytes = std::fs::read(path.expect("an entry").path()).expect("it can be read");
+    /// The events of a file, checksums verified.
+    fn events(path: &Path) -> Vec<Vec<u8>> {
+        let bytes = std::fs::read(path).expect("it can be read");
         let mut rest = bytes.as_slice();
         let mut events = Vec::new();
         while !rest.is_empty() {
@@ -136,10 +144,31 @@ mod tests {
             events.push(data.to_vec());
             rest = &rest[16 + length..];
         }
+        events
+    }
+
+    #[test]
+    fn records_are_framed_and_hold_the_scalar_and_its_time() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut writer = EventWriter::create(folder.path(), 0).expect("it can be made");
+        writer.scalar(1.75e9, "train/loss", 300, 0.5).expect("it can be written");
+        drop(writer);
+        let events = events(&folder.path().join("events.out.tfevents.0000000001.lens"));
         assert_eq!(events.len(), 2);
         let scalar = &events[1];
+        assert_eq!(scalar[1..9], 1.75e9_f64.to_le_bytes());
         assert_eq!(scalar[9..12], [0x10, 0xac, 0x02], "step 300 as a varint in field 2");
-        assert!(scalar.windows(4).any(|window| window == b"loss"));
+        assert!(scalar.windows(10).any(|window| window == b"train/loss"));
         assert!(scalar.ends_with(&0.5_f32.to_le_bytes()));
+    }
+
+    #[test]
+    fn a_second_session_purges_what_lies_beyond_the_checkpoint() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        drop(EventWriter::create(folder.path(), 0).expect("it can be made"));
+        drop(EventWriter::create(folder.path(), 40).expect("it can be made"));
+        let events = events(&folder.path().join("events.out.tfevents.0000000002.lens"));
+        // Field 2 is the first step to forget, field 7 a SessionLog with status START.
+        assert_eq!(events[1][9..], [0x10, 41, 0x3a, 2, 0x08, 1]);
     }
 }
