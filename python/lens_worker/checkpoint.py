@@ -1,0 +1,128 @@
+"""Everything a worker needs to go on exactly: weights, moments, the count of steps, kept targets.
+
+Tensors are a torch distributed checkpoint, so that another number of ranks can read them too; then sums
+round differently, and the answer of `load` says so.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+
+from .errors import RequestError, StateError
+from .folders import Folder
+from .lora import LoraSettings
+from .ranks import Ranks
+from .step import Learner
+from .targets import Targets
+
+FORMAT = 1
+MANIFEST = "lens_state.json"
+TENSORS = "tensors"
+TARGETS = "targets.safetensors"
+MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
+
+
+def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora: LoraSettings | None) -> None:
+    """Writes a checkpoint folder, all ranks together."""
+    folder = Folder(directory, MANIFEST)
+    ranks.together(folder.begin)
+    weights = learner.student.weights()
+    dcp.save(_state(learner), checkpoint_id=folder.work / TENSORS)
+
+    def finish() -> None:
+        kept = targets.tensors()
+        safetensors.torch.save_file({name: part.contiguous() for name, part in kept.items()}, folder.work / TARGETS)
+        manifest = {
+            "format": FORMAT,
+            "version": learner.version,
+            "world_size": ranks.world,
+            "torch": torch.__version__,
+            "moments": _has_moments(learner),
+            "next_key": targets.next_key,
+            "lora": None if lora is None else [lora.rank, lora.alpha, list(lora.targets)],
+            "shapes": {name: list(weight.shape) for name, weight in weights.items()},
+        }
+        (folder.work / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        folder.commit()
+
+    ranks.together(finish)
+
+
+def check(directory: str, learner: Learner, lora: LoraSettings | None) -> dict[str, Any]:
+    """A checkpoint's manifest, if it fits this worker. Nothing has changed yet."""
+    folder = Path(directory)
+    if not folder.is_absolute():
+        raise RequestError(f"field `directory` is {directory!r}, expected an absolute path")
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StateError(f"{path}: cannot be read: {error}") from error
+    if manifest.get("format") != FORMAT:
+        raise StateError(f"{path}: format {manifest.get('format')}, this worker reads format {FORMAT}")
+    wanted = None if lora is None else [lora.rank, lora.alpha, list(lora.targets)]
+    if manifest["lora"] != wanted:
+        raise StateError(f"{path}: adapters {manifest['lora']}, but the worker was started with {wanted}")
+    ours = {name: list(weight.shape) for name, weight in learner.student.weights().items()}
+    theirs = manifest["shapes"]
+    odd = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if odd:
+        raise StateError(
+            f"{path}: it is a model of another shape: {odd[0]} is {theirs.get(odd[0])} there, {ours.get(odd[0])} here"
+        )
+    return manifest
+
+
+def load(directory: str, manifest: dict[str, Any], learner: Learner) -> Targets:
+    """Goes on from a checkpoint, all ranks together."""
+    folder = Path(directory)
+    learner.adam.state.clear()
+    if manifest["moments"]:
+        _make_moments(learner, manifest["version"])
+    dcp.load(_state(learner), checkpoint_id=folder / TENSORS)
+    learner.version = manifest["version"]
+    kept = safetensors.torch.load_file(folder / TARGETS)
+    return Targets.of(kept.items(), manifest["next_key"])
+
+
+def checkpoint_bytes(learner: Learner, targets: Targets) -> int:
+    """About how many bytes a checkpoint takes."""
+    weights = sum(weight.numel() for weight in learner.student.weights().values())
+    trained = sum(weight.numel() for weight in learner.trained.values())
+    kept = sum(part.numel() * part.element_size() for part in targets.tensors().values())
+    return 4 * (weights + 2 * trained) + kept
+
+
+def _state(learner: Learner) -> dict[str, Any]:
+    """The tensors of a checkpoint; loading fills them in place."""
+    state: dict[str, Any] = {
+        f"weights.{name}": weight.detach() for name, weight in learner.student.weights().items()
+    }
+    for name, weight in learner.trained.items():
+        moments: dict[str, Tensor] = learner.adam.state.get(weight, {})
+        for ours, theirs in MOMENTS.items():
+            if theirs in moments:
+                state[f"{ours}.{name}"] = moments[theirs]
+    return state
+
+
+def _has_moments(learner: Learner) -> bool:
+    return bool(learner.adam.state)
+
+
+def _make_moments(learner: Learner, steps: int) -> None:
+    """The optimizer's state as it is after `steps` steps, with room for the moments."""
+    fused = bool(learner.adam.param_groups[0]["fused"])
+    for weight in learner.trained.values():
+        device = weight.device if fused else torch.device("cpu")
+        learner.adam.state[weight] = {
+            "step": torch.tensor(float(steps), dtype=torch.float32, device=device),
+            **{theirs: torch.zeros_like(weight.detach()) for theirs in MOMENTS.values()},
+        }

@@ -1,0 +1,104 @@
+"""Rows laid end to end, and which rank computes which of them when.
+
+A row's tokens after its last asked position cannot reach the result and are left out. All ranks cut the
+same plan from the batch alone, so that a rerun splits the same way and no rank waits for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt and response, and the response tokens that are asked about."""
+
+    tokens: Tensor
+    """Int64, on the CPU."""
+    response_start: int
+    asked: Tensor
+    """Int64, increasing: indices into the response."""
+
+    @property
+    def length(self) -> int:
+        """Tokens that go through the model."""
+        return self.response_start + int(self.asked[-1]) if len(self.asked) else 0
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows laid end to end, for one pass through a model."""
+
+    tokens: Tensor
+    """[1, tokens]"""
+    positions: Tensor
+    """[1, tokens]: restart at each row, which is how the attention finds the rows' borders"""
+    picks: Tensor
+    """[asked]: the places whose hidden states predict the asked tokens, row after row"""
+
+    def to(self, device: torch.device) -> Packed:
+        """The same on another device."""
+        return Packed(*(part.to(device) for part in (self.tokens, self.positions, self.picks)))
+
+    def picking(self, order: Tensor) -> Packed:
+        """The same tokens, asked in another order."""
+        return Packed(self.tokens, self.positions, self.picks[order.to(self.picks.device)])
+
+
+def pack(rows: Sequence[Row]) -> Packed:
+    """Lays rows end to end. Without any, one token that nobody asks about keeps collectives alike."""
+    tokens, positions, picks = [], [], []
+    start = 0
+    for row in rows:
+        if row.length == 0:
+            continue
+        tokens.append(row.tokens[: row.length])
+        positions.append(torch.arange(row.length))
+        picks.append(row.asked + (start + row.response_start - 1))
+        start += row.length
+    if not tokens:
+        zero = torch.zeros(1, 1, dtype=torch.long)
+        return Packed(zero, zero, torch.zeros(0, dtype=torch.long))
+    return Packed(torch.cat(tokens)[None], torch.cat(positions)[None], torch.cat(picks))
+
+
+Plan = list[list[list[int]]]
+"""Per rank, its micro-batches: row indices in increasing order. As many on every rank."""
+
+
+def assign(lengths: Sequence[int], ranks: int, budget: int) -> Plan:
+    """Who computes what.
+
+    The longest row goes to the rank with the fewest tokens (the lowest such rank); each rank's rows, in the
+    batch's order, are then cut into micro-batches of at most `budget` tokens, one row at least. Rows without
+    tokens are left out. Every rank gets one micro-batch at least.
+    """
+    loads = [0] * ranks
+    mine: list[list[int]] = [[] for _ in range(ranks)]
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        if lengths[row] == 0:
+            continue
+        rank = min(range(ranks), key=lambda rank: (loads[rank], rank))
+        loads[rank] += lengths[row]
+        mine[rank].append(row)
+    plan = [_cut(sorted(rows), lengths, budget) for rows in mine]
+    most = max(1, *(len(batches) for batches in plan))
+    for batches in plan:
+        batches.extend([] for _ in range(most - len(batches)))
+    return plan
+
+
+def _cut(rows: list[int], lengths: Sequence[int], budget: int) -> list[list[int]]:
+    batches: list[list[int]] = []
+    tokens = 0
+    for row in rows:
+        if not batches or tokens + lengths[row] > budget:
+            batches.append([])
+            tokens = 0
+        batches[-1].append(row)
+        tokens += lengths[row]
+    return batches
