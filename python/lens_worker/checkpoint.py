@@ -14,8 +14,9 @@ import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
-from .errors import RequestError, StateError
+from .errors import RequestError, StateError, WorkerError
 from .folders import Folder
 from .lora import LoraSettings
 from .ranks import Ranks
@@ -34,7 +35,10 @@ def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora:
     folder = Folder(directory, MANIFEST)
     ranks.together(folder.begin)
     weights = learner.student.weights()
-    dcp.save(_state(learner), checkpoint_id=folder.work / TENSORS)
+    try:
+        dcp.save(_state(learner), checkpoint_id=folder.work / TENSORS)
+    except CheckpointException as error:
+        raise WorkerError(f"{folder.work}: cannot be written: {_reasons(error)}") from error
 
     def finish() -> None:
         kept = targets.tensors()
@@ -86,10 +90,18 @@ def load(directory: str, manifest: dict[str, Any], learner: Learner) -> Targets:
     learner.adam.state.clear()
     if manifest["moments"]:
         _make_moments(learner, manifest["version"])
-    dcp.load(_state(learner), checkpoint_id=folder / TENSORS)
+    try:
+        dcp.load(_state(learner), checkpoint_id=folder / TENSORS)
+    except CheckpointException as error:
+        raise WorkerError(f"{folder / TENSORS}: {_reasons(error)}") from error
     learner.version = manifest["version"]
     kept = safetensors.torch.load_file(folder / TARGETS)
     return Targets.of(kept.items(), manifest["next_key"])
+
+
+def _reasons(error: CheckpointException) -> str:
+    """What went wrong on which rank (torch's exception is no `Exception`, and prints whole tracebacks)."""
+    return "; ".join(f"rank {rank}: {reason[0]}" for rank, reason in error.failures.items())
 
 
 def checkpoint_bytes(learner: Learner, targets: Targets) -> int:

@@ -84,8 +84,10 @@ class Targets:
         """The reverse of [`Targets.tensors`]."""
         found: dict[tuple[int, int], dict[str, Tensor]] = {}
         targets = cls(next_key=next_key)
-        for name, tensor in named:
+        for name, stored in named:
             kind, *rest = name.split(".")
+            # A tensor inside a file's bytes starts anywhere; matrix products round by where their input starts.
+            tensor = stored.clone()
             if kind == "head":
                 targets.heads[int(rest[0])] = tensor
             else:
