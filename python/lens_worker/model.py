@@ -51,12 +51,6 @@ class Student(nn.Module):
         self.fsdp.reshard()
         return answer
 
-    def recover(self) -> None:
-        """Leaves a pass that was broken off, so that the next one starts from the sharded weights."""
-        for module in self.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
-
     def trained(self) -> dict[str, DTensor]:
         """The parameters that learn, by name."""
         return {name: weight for name, weight in self.weights().items() if weight.requires_grad}
@@ -89,6 +83,37 @@ class Teacher(nn.Module):
             hidden: Tensor = self(packed)
         cast(FSDPModule, self).reshard()
         return hidden
+
+
+def recover(model: nn.Module) -> bool:
+    """Leaves a pass that was broken off; whether this version of torch can.
+
+    Without it FSDP believes the pass is still going on: the next step would run through with a gradient of zero.
+    """
+    try:
+        if cast(Any, model)._get_fsdp_state()._is_root is None:
+            return True  # It never ran: there is no pass to leave.
+        cast(Any, model).reset_iter_state()
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                _drop_gathered_gradients(module)
+    except AttributeError:
+        return False
+    return True
+
+
+def _drop_gathered_gradients(module: FSDPModule) -> None:
+    """Forgets what earlier micro-batches of the step added up before the sum over ranks.
+
+    torch 2.13 has no public way; where its insides are named otherwise, [`recover`] says that it cannot.
+    """
+    for group in cast(Any, module)._get_fsdp_state()._fsdp_param_groups:
+        for weight in group.fsdp_params:
+            if weight.unsharded_accumulated_grad is not None:
+                weight.unsharded_accumulated_grad = None
+            gathered = getattr(weight, "_unsharded_param", None)
+            if gathered is not None:
+                gathered.grad = None
 
 
 def body_states(body: nn.Module, packed: Packed) -> Tensor:

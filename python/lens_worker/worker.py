@@ -19,7 +19,7 @@ from . import PROTOCOL, __version__, checkpoint, protocol, requests
 from .cross_context import Internalizer
 from .errors import MemoryExhaustedError, RequestError, StateError, WorkerError
 from .export import DTYPES, Exporter
-from .model import load_student, load_teacher, shared_vocabulary
+from .model import load_student, load_teacher, recover, shared_vocabulary
 from .ranks import Ranks
 from .score import Scorer
 from .settings import Settings
@@ -89,6 +89,7 @@ class Worker:
         self.config = config
         self._done: _Done | None = None
         self._broken: str | None = None
+        self._load_helps = True
         self.limits = requests.Limits(
             vocab_size=config.vocab_size,
             real_vocab=self.real_vocab,
@@ -114,16 +115,28 @@ class Worker:
 
     def run(self, command: str, body: bytes) -> Reply:
         """Runs a command; errors are of the kinds the driver knows."""
-        if self._broken is not None and command != "load":
-            raise StateError(f"the last load failed halfway ({self._broken}); load a checkpoint first")
+        if self._broken is not None and not (command == "load" and self._load_helps):
+            raise StateError(self._broken)
         try:
             return self.commands[command](body)
+        except WorkerError:
+            raise
         except torch.OutOfMemoryError as error:
-            self.student.recover()
+            self._recover()
             torch.cuda.empty_cache()
             raise MemoryExhaustedError(
                 f"out of memory in {command}; nothing was changed; lower `token_budget`: {error}"
             ) from error
+        except Exception:
+            self._recover()
+            raise
+
+    def _recover(self) -> None:
+        """Leaves the passes that an error broke off."""
+        for model in (self.student, self.teacher):
+            if model is not None and not recover(model):
+                self._load_helps = False
+                self._broken = f"torch {torch.__version__} cannot leave a pass that failed; restart the worker"
 
     def _expect(self, version: int | None) -> None:
         if version is not None and version != self.version:
@@ -192,7 +205,7 @@ class Worker:
         try:
             self.targets = checkpoint.load(directory, manifest, self.learner)
         except Exception as error:
-            self._broken = str(error)
+            self._broken = f"the last load failed halfway ({error}); load a checkpoint first"
             raise WorkerError(f"{directory}: cannot be loaded: {error}") from error
         self._broken = None
         # Steps after the checkpoint are undone; asked for again, they must be done again.
