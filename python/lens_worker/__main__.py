@@ -30,7 +30,7 @@ def _be_deterministic() -> None:
     os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")
     torch.use_deterministic_algorithms(True)
     # Only needed to find reads of memory nobody wrote; it costs a pass over every new tensor.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def _work(settings: Settings) -> None:

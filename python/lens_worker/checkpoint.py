@@ -12,7 +12,8 @@ from typing import Any
 
 import safetensors.torch
 import torch
-import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint.state_dict_loader as loader
+import torch.distributed.checkpoint.state_dict_saver as saver
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
@@ -36,7 +37,7 @@ def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora:
     ranks.together(folder.begin)
     weights = learner.student.weights()
     try:
-        dcp.save(_state(learner), checkpoint_id=folder.work / TENSORS)
+        saver.save(_state(learner), checkpoint_id=folder.work / TENSORS)
     except CheckpointException as error:
         raise WorkerError(f"{folder.work}: cannot be written: {_reasons(error)}") from error
 
@@ -91,7 +92,7 @@ def load(directory: str, manifest: dict[str, Any], learner: Learner) -> Targets:
     if manifest["moments"]:
         _make_moments(learner, manifest["version"])
     try:
-        dcp.load(_state(learner), checkpoint_id=folder / TENSORS)
+        loader.load(_state(learner), checkpoint_id=folder / TENSORS)
     except CheckpointException as error:
         raise WorkerError(f"{folder / TENSORS}: {_reasons(error)}") from error
     learner.version = manifest["version"]
@@ -114,9 +115,7 @@ def checkpoint_bytes(learner: Learner, targets: Targets) -> int:
 
 def _state(learner: Learner) -> dict[str, Any]:
     """The tensors of a checkpoint; loading fills them in place."""
-    state: dict[str, Any] = {
-        f"weights.{name}": weight.detach() for name, weight in learner.student.weights().items()
-    }
+    state: dict[str, Any] = {f"weights.{name}": weight.detach() for name, weight in learner.student.weights().items()}
     for name, weight in learner.trained.items():
         moments: dict[str, Tensor] = learner.adam.state.get(weight, {})
         for ours, theirs in MOMENTS.items():

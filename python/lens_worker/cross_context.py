@@ -21,9 +21,7 @@ from .targets import Target, Targets, top_of
 class Internalizer:
     """Makes targets, all ranks together, and keeps them on every rank."""
 
-    def __init__(
-        self, student: Student, ranks: Ranks, *, real_vocab: int, chunk: int, exact: bool, top_k: int
-    ) -> None:
+    def __init__(self, student: Student, ranks: Ranks, *, real_vocab: int, chunk: int, exact: bool, top_k: int) -> None:
         self.student, self.ranks = student, ranks
         self.real_vocab, self.chunk, self.exact, self.top_k = real_vocab, chunk, exact, top_k
 
@@ -33,7 +31,7 @@ class Internalizer:
         lengths = [hinted.length + plain.length for hinted, plain in zip(*sides, strict=True)]
         mine: dict[str, Tensor] = {}
         for chosen in assign(lengths, self.ranks.world, batch.token_budget)[self.ranks.rank]:
-            self._micro_batch(*([side[row] for row in chosen] for side in sides), chosen, version, mine, kept)
+            self._micro_batch(sides, chosen, version, mine, kept)
         found: dict[str, Tensor] = {}
         for part in self.ranks.gather(protocol.write_tensors(mine, {})):
             found |= protocol.read_tensors(part).all()
@@ -51,15 +49,10 @@ class Internalizer:
         ]
 
     def _micro_batch(
-        self,
-        hinted: list[Row],
-        plain: list[Row],
-        chosen: list[int],
-        version: int,
-        mine: dict[str, Tensor],
-        kept: Targets,
+        self, sides: list[list[Row]], chosen: list[int], version: int, mine: dict[str, Tensor], kept: Targets
     ) -> None:
         """Both sides of some rows in one pass."""
+        hinted, plain = ([side[row] for row in chosen] for side in sides)
         sizes = [len(row.asked) for row in hinted]
         total = sum(sizes)
 
@@ -88,8 +81,6 @@ class Internalizer:
 
         self.student.look(pack(hinted + plain).to(self.ranks.device), read)
 
-    def _store(
-        self, chosen: list[int], sizes: list[int], name: str, values: Tensor, mine: dict[str, Tensor]
-    ) -> None:
+    def _store(self, chosen: list[int], sizes: list[int], name: str, values: Tensor, mine: dict[str, Tensor]) -> None:
         for row, part in zip(chosen, values.split(sizes), strict=True):
             mine[f"{row}.{name}"] = part.mean() if name == "gap" else part.contiguous()

@@ -76,7 +76,7 @@ class Exporter:
             _write_json(folder / "adapter_config.json", peft_config(settings, str(self.source)))
 
         trained = self.student.trained()
-        weights = {peft_name(name): (weight,) for name, weight in trained.items()}
+        weights: Weights = {peft_name(name): (weight,) for name, weight in trained.items()}
         return self._folder(directory, dtype, version, weights, companions, "adapter_model")
 
     def _plain(self) -> Weights:
@@ -136,12 +136,10 @@ class Exporter:
         self.ranks.together(finish)
         return answer
 
-    def _gathered(
-        self, weights: Weights, names: list[str], dtype: torch.dtype
-    ) -> Iterator[tuple[str, Tensor]]:
+    def _gathered(self, weights: Weights, names: list[str], dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         """Whole tensors in the asked type, on rank 0; the others only take part in the gathering."""
         for name in names:
-            whole = [part.detach().full_tensor() for part in weights[name]]
+            whole = [part.full_tensor().detach() for part in weights[name]]
             if self.ranks.first:
                 value = whole[0]
                 if len(whole) == 3 and self.lora is not None:
@@ -163,9 +161,7 @@ def _shards(weights: Weights, item: int, limit: int) -> list[list[str]]:
     return shards
 
 
-def _write_index(
-    path: Path, files: list[str], shards: list[list[str]], weights: Weights, dtype: str
-) -> None:
+def _write_index(path: Path, files: list[str], shards: list[list[str]], weights: Weights, dtype: str) -> None:
     total = sum(parts[0].numel() for parts in weights.values()) * DTYPES[dtype].itemsize
     places = {name: file for file, names in zip(files, shards, strict=True) for name in names}
     _write_json(path, {"metadata": {"total_size": total}, "weight_map": places})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -83,7 +83,7 @@ class _ChunkedHead(torch.autograd.Function):
         return torch.dot(values.double(), coefficients.double()), values
 
     @staticmethod
-    def backward(ctx: Any, by_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]  # noqa: ANN401
+    def backward(ctx: Any, by_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         by_hidden, by_weight = ctx.saved_tensors
         for_weight = None if by_weight is None else (by_weight * by_loss).to(ctx.weight_dtype)
         return (by_hidden * by_loss).to(by_hidden.dtype), for_weight, None, None, None, None
@@ -108,5 +108,5 @@ def weighted_loss(
 
     Ids from `real_vocab` on are padding and take no part in any softmax.
     """
-    loss, values = _ChunkedHead.apply(hidden, weight, real_vocab, coefficients, parts, chunk)
+    loss, values = cast(Any, _ChunkedHead).apply(hidden, weight, real_vocab, coefficients, parts, chunk)
     return loss, values

@@ -42,7 +42,7 @@ class LoraLinear(nn.Linear):
         self.lora_A = nn.Parameter(first)
         self.lora_B = nn.Parameter(torch.zeros(base.out_features, settings.rank))
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's own name
+    def forward(self, input: Tensor) -> Tensor:
         """The base layer's answer and the adapter's."""
         low = F.linear(F.linear(input, self.lora_A), self.lora_B)
         return F.linear(input, self.weight, self.bias) + low * self.scale

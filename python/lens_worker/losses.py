@@ -122,9 +122,7 @@ def forward_kl_topk(student: Tensor, ids: Tensor, logprobs: Tensor) -> TokenLoss
     return TokenLosses(values, student.exp_().mul_(wanted.sum(1, keepdim=True)).sub_(pull))
 
 
-def k1_pg(
-    student: Tensor, tokens: Tensor, teacher: Tensor, rollout: Tensor, constants: ClipConstants
-) -> TokenLosses:
+def k1_pg(student: Tensor, tokens: Tensor, teacher: Tensor, rollout: Tensor, constants: ClipConstants) -> TokenLosses:
     """The clipped policy gradient on the sampled token, with the advantage `kl_coef * (log T - log mu)`."""
     advantage = constants.kl_coef * (teacher - rollout)
     log_ratio = _at(student, tokens) - rollout

@@ -152,18 +152,14 @@ def load_student(
             for layer in _layers(lm):
                 _recompute(layer)
         student = Student(lm)
-        policy = MixedPrecisionPolicy(
-            param_dtype=compute, reduce_dtype=torch.float32, cast_forward_inputs=False
-        )
+        policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32, cast_forward_inputs=False)
         _shard(student, _layers(lm), ranks, policy)
         return student
 
     return _in_turn(ranks, load)
 
 
-def load_teacher(
-    directory: Path, ranks: Ranks, compute: torch.dtype, *, attention: str, real_vocab: int
-) -> Teacher:
+def load_teacher(directory: Path, ranks: Ranks, compute: torch.dtype, *, attention: str, real_vocab: int) -> Teacher:
     """Loads and shards the teacher in the compute type."""
 
     def load() -> Teacher:
@@ -212,9 +208,9 @@ def _recompute(layer: nn.Module) -> None:
     def forward(*args: object, **kwargs: object) -> object:
         if not torch.is_grad_enabled():
             return plain(*args, **kwargs)
-        return checkpoint(plain, *args, use_reentrant=False, **kwargs)
+        return checkpoint(plain, *args, use_reentrant=False, **cast(Any, kwargs))
 
-    layer.forward = forward  # type: ignore[method-assign]
+    layer.forward = forward
 
 
 def _shard(root: nn.Module, layers: list[nn.Module], ranks: Ranks, policy: MixedPrecisionPolicy) -> None:

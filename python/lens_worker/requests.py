@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -64,7 +65,7 @@ def offsets(fields: Fields, name: str, total: int, what: str) -> list[int]:
     values: list[int] = fields.tensor(name, torch.int64, None).tolist()
     if len(values) < 2 or values[0] != 0 or values[-1] != total:
         raise RequestError(f"tensor `{name}` must hold one row at least and run from 0 to the {total} {what}")
-    if any(after < before for before, after in zip(values, values[1:], strict=False)):
+    if any(after < before for before, after in pairwise(values)):
         raise RequestError(f"tensor `{name}` decreases")
     return values
 
@@ -190,9 +191,7 @@ def learn(body: bytes, limits: Limits) -> Learn:
         if kind in (Kind.K1_PG, Kind.NLL):
             _real_response(rows, row, limits)
         if kind == Kind.RKL_FULL and not limits.has_teacher:
-            raise RequestError(
-                f"tensor `kind`: row {row} is rkl_full, but the worker was started without --teacher"
-            )
+            raise RequestError(f"tensor `kind`: row {row} is rkl_full, but the worker was started without --teacher")
     return Learn(
         request_id, expected, rows, kinds, coefficients, listed, top_ids, top_logprobs, sampled,
         pair[0], pair[1], target_keys, optimizer, constants, top_k, budget,
@@ -317,9 +316,7 @@ def score(body: bytes, limits: Limits) -> Score:
             "metadata `top_k` asks for the teacher's tokens, but the worker was started without --teacher"
         )
     if top_k > limits.real_vocab:
-        raise RequestError(
-            f"metadata `top_k` is {top_k}, more than the {limits.real_vocab} tokens there are"
-        )
+        raise RequestError(f"metadata `top_k` is {top_k}, more than the {limits.real_vocab} tokens there are")
     return Score(expected, rows, compare, temperature, asked, top_k, budget)
 
 
@@ -348,7 +345,7 @@ def cross_context(body: bytes, limits: Limits) -> CrossContext:
         tokens = fields.tensor(f"{name}_tokens", torch.int32, None)
         known = known_tokens(f"{name}_tokens", tokens, vocabulary)
         borders = offsets(fields, f"{name}_offsets", len(tokens), "tokens")
-        parts[name] = [known[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+        parts[name] = [known[a:b] for a, b in pairwise(borders)]
         empty = [row for row, part in enumerate(parts[name]) if len(part) == 0]
         if empty:
             raise RequestError(f"tensor `{name}_offsets`: row {empty[0]} is empty")

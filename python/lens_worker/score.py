@@ -40,9 +40,7 @@ class _Places:
 class Scorer:
     """Both models, reading packed rows."""
 
-    def __init__(
-        self, student: Student, teacher: Teacher | None, ranks: Ranks, *, real_vocab: int, chunk: int
-    ) -> None:
+    def __init__(self, student: Student, teacher: Teacher | None, ranks: Ranks, *, real_vocab: int, chunk: int) -> None:
         self.student, self.teacher, self.ranks = student, teacher, ranks
         self.real_vocab, self.chunk = real_vocab, chunk
 
@@ -86,9 +84,7 @@ class Scorer:
             answer["teacher_top_logprobs"] = torch.full((count, batch.top_k), torch.nan)
         return answer
 
-    def _micro_batch(
-        self, batch: Score, rows: list[Row], chosen: list[int], answer: dict[str, Tensor]
-    ) -> None:
+    def _micro_batch(self, batch: Score, rows: list[Row], chosen: list[int], answer: dict[str, Tensor]) -> None:
         """Rows that are compared come first; the teacher reads all of them, the student those."""
         compared = [row for row in chosen if batch.compare[row]]
         alone = [row for row in chosen if not batch.compare[row]]
@@ -120,9 +116,7 @@ class Scorer:
         spans = [torch.arange(batch.rows.place(row).start, batch.rows.place(row).stop) for row in chosen]
         at = torch.cat([nothing, *spans])
         tokens = torch.cat([nothing, *(batch.rows.response(row) for row in chosen)])
-        owners = torch.cat(
-            [nothing, *(torch.full((len(span),), row) for row, span in zip(chosen, spans, strict=True))]
-        )
+        owners = torch.cat([nothing, *(torch.full((len(span),), row) for row, span in zip(chosen, spans, strict=True))])
         device = self.ranks.device
         asked = None if batch.asked is None else batch.asked[at].to(device)
         return _Places(at, tokens.to(device), batch.temperature[owners].to(device), asked)

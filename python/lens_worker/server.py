@@ -35,9 +35,7 @@ class Door:
     info: dict[str, object] | None = None
     """Set once the models are loaded, and anew after each command."""
     last_collective: Callable[[], float] = time.monotonic
-    bodies: threading.BoundedSemaphore = field(
-        default_factory=lambda: threading.BoundedSemaphore(BODIES_AT_ONCE)
-    )
+    bodies: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(BODIES_AT_ONCE))
 
     def health(self) -> tuple[int, dict[str, object]]:
         """Status and body of `GET /v1/health`."""
@@ -59,10 +57,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 120
     door: ClassVar[Door]
 
-    def do_GET(self) -> None:  # noqa: N802 - named by http.server
+    def do_GET(self) -> None:
         self._answer(self._get)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self._answer(self._post)
 
     def _answer(self, act: Callable[[str], None]) -> None:
@@ -142,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(reply.body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: ANN401
         """Requests are the driver's business to log."""
 
 

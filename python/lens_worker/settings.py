@@ -53,7 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lens_worker", description="The training worker of lens.")
     add = parser.add_argument
     add("--student", type=Path, required=True, help="Hugging Face folder of the model that learns")
-    add("--teacher", type=Path, help="Hugging Face folder of the frozen teacher, if it fits beside the student")
+    add(
+        "--teacher",
+        type=Path,
+        help="Hugging Face folder of the frozen teacher, if it fits beside the student",
+    )
     add("--host", default="127.0.0.1", help="address to listen on; loopback or a private network only")
     add("--port", type=int, default=7000, help="0 takes a free port, which is printed")
     add("--token-file", type=Path, required=True, help="file with the token every request must carry")

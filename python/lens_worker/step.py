@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from .head import weighted_loss
 from .model import Student, Teacher
@@ -112,7 +114,9 @@ class Learner:
 
     def _finish(self, batch: Learn, rows: list[Row], totals: Tensor) -> Report:
         """Clips and applies the gradient, or drops it."""
-        gradients = [weight.grad.to_local() for weight in self.trained.values() if weight.grad is not None]
+        gradients = [
+            cast(DTensor, weight.grad).to_local() for weight in self.trained.values() if weight.grad is not None
+        ]
         squares = sum(
             (gradient.double().square().sum().cpu() for gradient in gradients),
             start=torch.zeros((), dtype=torch.float64),
@@ -130,9 +134,7 @@ class Learner:
             self._update(batch.optimizer)
             self.version += 1
         tokens, asked = sum(row.length for row in rows), sum(len(row.asked) for row in rows)
-        return Report(
-            loss, loss - inner, inner, norm, clipped, not healthy, tokens, asked, self.version, {}
-        )
+        return Report(loss, loss - inner, inner, norm, clipped, not healthy, tokens, asked, self.version, {})
 
     def _update(self, settings: Optimizer) -> None:
         for group in self.adam.param_groups:

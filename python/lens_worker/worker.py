@@ -55,9 +55,7 @@ class Worker:
     def __init__(self, settings: Settings, ranks: Ranks) -> None:
         self.settings, self.ranks = settings, ranks
         config = transformers.AutoConfig.from_pretrained(settings.student, local_files_only=True)
-        self.real_vocab = shared_vocabulary(
-            settings.student, settings.teacher, config.vocab_size, settings.real_vocab
-        )
+        self.real_vocab = shared_vocabulary(settings.student, settings.teacher, config.vocab_size, settings.real_vocab)
         compute = settings.compute_dtype(ranks.device)
         self.student = load_student(
             settings.student, ranks, compute,
@@ -76,14 +74,10 @@ class Worker:
                     f"{settings.teacher}: {len(self.teacher.head)} tokens, fewer than the {self.real_vocab} shared"
                 )
         parts: dict[str, Any] = {"real_vocab": self.real_vocab, "chunk": settings.head_chunk}
-        self.learner = Learner(
-            self.student, self.teacher, ranks, sync_always=settings.sync_always, **parts
-        )
+        self.learner = Learner(self.student, self.teacher, ranks, sync_always=settings.sync_always, **parts)
         self.scorer = Scorer(self.student, self.teacher, ranks, **parts)
         exact = settings.targets == "exact"
-        self.internalizer = Internalizer(
-            self.student, ranks, exact=exact, top_k=settings.target_top_k, **parts
-        )
+        self.internalizer = Internalizer(self.student, ranks, exact=exact, top_k=settings.target_top_k, **parts)
         self.exporter = Exporter(self.student, settings.student, ranks, settings.lora)
         self.targets = Targets()
         self.config = config

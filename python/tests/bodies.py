@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+
 from lens_worker.protocol import write_tensors
 from lens_worker.supervision import Kind
 
@@ -48,8 +49,7 @@ def _top(draw: random.Random) -> list[tuple[int, float]]:
     ids = draw.sample(range(REAL), 3)
     weights = [draw.uniform(0.1, 1.0) for _ in range(4)]
     return [
-        (token, float(torch.tensor(weight / sum(weights)).log()))
-        for token, weight in zip(ids, weights, strict=False)
+        (token, float(torch.tensor(weight / sum(weights)).log())) for token, weight in zip(ids, weights, strict=False)
     ]
 
 
@@ -72,9 +72,7 @@ def learn_tensors(rows: Sequence[LearnRow]) -> dict[str, torch.Tensor]:
     }
     tops = [position for row in rows for position in row.top]
     if tops:
-        tensors["teacher_top_ids"] = torch.tensor(
-            [[token for token, _ in top] for top in tops], dtype=torch.int32
-        )
+        tensors["teacher_top_ids"] = torch.tensor([[token for token, _ in top] for top in tops], dtype=torch.int32)
         tensors["teacher_top_logprobs"] = torch.tensor([[logprob for _, logprob in top] for top in tops])
     if any(row.kind == Kind.K1_PG for row in rows):
         tensors["teacher_logprobs"] = torch.tensor([value for row in rows for value in row.teacher])
@@ -103,15 +101,11 @@ def score_body(
     return write_tensors(tensors, settings)
 
 
-def cross_body(
-    rows: Sequence[tuple[list[int], list[int], list[int]]], **settings: str
-) -> bytes:
+def cross_body(rows: Sequence[tuple[list[int], list[int], list[int]]], **settings: str) -> bytes:
     """Rows of hinted prompt, plain prompt, response."""
     tensors = {}
     for at, name in enumerate(("hinted", "plain", "response")):
         parts = [row[at] for row in rows]
-        tensors[f"{name}_tokens"] = torch.tensor(
-            [token for part in parts for token in part], dtype=torch.int32
-        )
+        tensors[f"{name}_tokens"] = torch.tensor([token for part in parts for token in part], dtype=torch.int32)
         tensors[f"{name}_offsets"] = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0)
     return write_tensors(tensors, settings)

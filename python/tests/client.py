@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -34,12 +34,12 @@ class Client:
         finally:
             connection.close()
 
-    def post(self, command: str, body: bytes | dict[str, object] = b"") -> tuple[int, bytes]:
+    def post(self, command: str, body: bytes | Mapping[str, object] = b"") -> tuple[int, bytes]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         status, answer, _ = self.raw("POST", f"/v1/{command}", data)
         return status, answer
 
-    def json(self, command: str, body: bytes | dict[str, object] = b"") -> dict[str, Any]:
+    def json(self, command: str, body: bytes | Mapping[str, object] = b"") -> dict[str, Any]:
         status, answer = self.post(command, body)
         assert status == 200, answer
         found: dict[str, Any] = json.loads(answer)

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
+
 from lens_worker.ranks import Ranks
 from lens_worker.settings import Settings, parse
 from lens_worker.worker import Worker
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from transformers.utils import logging
 
 LAB = Path(__file__).parents[2] / "assets" / "lab"
 SIZES = {
@@ -38,7 +40,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield Ranks(torch.device("cpu"), timedelta(minutes=1))
     dist.destroy_process_group()
 

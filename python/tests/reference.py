@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from bodies import REAL, LearnRow
-from lens_worker.supervision import Kind
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
+
+from bodies import REAL, LearnRow
+from lens_worker.supervision import Kind
 
 
 def load(directory: Path) -> nn.Module:
@@ -77,10 +78,7 @@ def step(
     """One step of plain PyTorch; gives the loss and the gradient's norm."""
     optimizer.zero_grad()
     loss = sum(
-        (
-            row_loss(row, student, teacher, (targets or {}).get(at), kl_coef)
-            for at, row in enumerate(rows)
-        ),
+        (row_loss(row, student, teacher, (targets or {}).get(at), kl_coef) for at, row in enumerate(rows)),
         start=torch.zeros((), dtype=torch.float64),
     )
     loss.backward()

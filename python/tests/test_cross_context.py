@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
-import reference
 import torch
+
+import reference
 from bodies import cross_body, learn_body, random_row
 from lens_worker.errors import RequestError
 from lens_worker.protocol import read_tensors

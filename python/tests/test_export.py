@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from bodies import learn_body
 from conftest import LAB
 from lens_worker.errors import RequestError, StateError
 from lens_worker.ranks import Ranks
 from lens_worker.settings import Settings
 from lens_worker.worker import Worker
-from safetensors.torch import load_file
 from test_learn import learn, mixed, weights
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def call(worker: Worker, command: str, **fields: object) -> dict[str, object]:

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import Tensor
+
 from lens_worker.head import Part, weighted_loss
 from lens_worker.supervision import FullReverse, Likelihood
-from torch import Tensor
 
 POSITIONS, HIDDEN, VOCAB, REAL = 7, 5, 11, 9
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
+
 from bodies import learn_body, score_body
 from lens_worker.errors import StateError
 from lens_worker.lora import LoraSettings
@@ -16,7 +18,6 @@ from lens_worker.worker import Worker
 from test_checkpoint import load, save
 from test_export import call
 from test_learn import learn, mixed, weights
-from transformers import AutoModelForCausalLM
 
 LORA = LoraSettings(rank=3, alpha=6.0, targets=("q_proj", "down_proj"))
 ROWS = [([1, 2, 3], [4, 5, 6, 7]), ([9], [8, 7])]

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from lens_worker import losses
-from lens_worker.losses import ClipConstants, TokenLosses
 from torch import Tensor
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "crates" / "opd" / "tests" / "golden" / "objective.json").read_text()
-)
+from lens_worker import losses
+from lens_worker.losses import ClipConstants, TokenLosses
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "crates" / "opd" / "tests" / "golden" / "objective.json").read_text())
 CLIP = ClipConstants(kl_coef=1.0, clip_range=0.2, dual_clip=3.0)
 
 
@@ -22,9 +21,7 @@ def log_softmax(logits: list[float]) -> Tensor:
 
 
 def assert_same(found: TokenLosses, expected: dict[str, object]) -> None:
-    torch.testing.assert_close(
-        found.values[0].item(), expected["value"], rtol=1e-9, atol=1e-9
-    )
+    torch.testing.assert_close(found.values[0].item(), expected["value"], rtol=1e-9, atol=1e-9)
     golden = torch.tensor([expected["gradient"]], dtype=torch.float64)
     torch.testing.assert_close(found.gradient, golden, rtol=1e-9, atol=1e-9)
 

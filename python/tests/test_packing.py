@@ -4,9 +4,10 @@ import random
 from pathlib import Path
 
 import torch
+from transformers import AutoModelForCausalLM
+
 from lens_worker.model import body_states
 from lens_worker.packing import Row, assign, pack
-from transformers import AutoModelForCausalLM
 
 
 def test_every_row_is_computed_once_within_the_budget() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
 from bodies import cross_body, learn_body, random_row, score_body
 from client import Client, Torchrun, torchrun
 from lens_worker.protocol import read_tensors
 from lens_worker.supervision import Kind
-from safetensors.torch import load_file
 from test_learn import mixed
-from torch import Tensor
 
 STEPS = 4
 HINTED = [(hint, row.prompt, row.response) for hint, row in (
@@ -38,9 +39,7 @@ def steps(client: Client, first: int, last: int) -> list[dict[str, float]]:
         replace(random_row(Kind.FORWARD_KL, seed, **sizes), key=key)
         for key, (seed, sizes) in enumerate(((1, {}), (2, {"response": 7}), (3, {"prompt": 9})))
     ]
-    return [
-        client.json("learn", learn_body([*mixed(version), *rows], version)) for version in range(first, last)
-    ]
+    return [client.json("learn", learn_body([*mixed(version), *rows], version)) for version in range(first, last)]
 
 
 def run(client: Client, folder: Path) -> tuple[list[dict[str, float]], Tensor, dict[str, Tensor], dict[str, Tensor]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+
 from bodies import learn_body, random_row, score_body
 from lens_worker import head
 from lens_worker.errors import MemoryExhaustedError, StateError
@@ -57,9 +58,7 @@ def test_the_step_after_it_has_the_same_bits(
     assert all(torch.equal(weight, found[name]) for name, weight in weights(worker).items())
 
 
-def test_the_very_first_pass_may_fail_too(
-    settings: Settings, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_very_first_pass_may_fail_too(settings: Settings, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [random_row(Kind.NLL, seed) for seed in range(3)]
     expected = learn(Worker(settings, ranks), learn_body(rows, 0))
     worker = Worker(settings, ranks)

@@ -1,15 +1,16 @@
 """Scores against whole softmaxes in float64."""
 
 import pytest
-import reference
 import torch
+from torch import Tensor
+
+import reference
 from bodies import REAL, random_row, score_body
 from lens_worker.errors import RequestError, StateError
 from lens_worker.protocol import Fields, read_tensors
 from lens_worker.settings import Settings
 from lens_worker.supervision import Kind
 from lens_worker.worker import Worker
-from torch import Tensor
 
 ROWS = [
     (row.prompt, row.response)
@@ -55,7 +56,12 @@ def test_scores_are_those_of_whole_softmaxes(worker: Worker, settings: Settings)
             }
             for name, values in expected.items():
                 torch.testing.assert_close(
-                    found[name][place], values.squeeze(1).float(), rtol=1e-4, atol=1e-5, equal_nan=True, msg=name
+                    found[name][place],
+                    values.squeeze(1).float(),
+                    rtol=1e-4,
+                    atol=1e-5,
+                    equal_nan=True,
+                    msg=name,
                 )
             tops = (ours, theirs) if compare else (blank.fill_(-1), blank)
             assert torch.equal(found["student_top"][place].long(), tops[0].squeeze(1).long())
@@ -67,9 +73,7 @@ def test_scores_are_those_of_whole_softmaxes(worker: Worker, settings: Settings)
             assert found["student_at_asked"][place].isnan().all() != compare
             top = t.topk(5, dim=1)
             assert torch.equal(found["teacher_top_ids"][place].long(), top.indices)
-            torch.testing.assert_close(
-                found["teacher_top_logprobs"][place], top.values.float(), rtol=1e-4, atol=1e-5
-            )
+            torch.testing.assert_close(found["teacher_top_logprobs"][place], top.values.float(), rtol=1e-4, atol=1e-5)
 
 
 def test_without_a_teacher_the_student_still_scores(lone_worker: Worker, settings: Settings) -> None:
@@ -79,7 +83,10 @@ def test_without_a_teacher_the_student_still_scores(lone_worker: Worker, setting
     with torch.no_grad():
         s = reference.log_probs(student, prompt, response)
     torch.testing.assert_close(
-        found["student_logprob"], s.gather(1, torch.tensor(response)[:, None]).squeeze(1).float(), rtol=1e-4, atol=1e-5
+        found["student_logprob"],
+        s.gather(1, torch.tensor(response)[:, None]).squeeze(1).float(),
+        rtol=1e-4,
+        atol=1e-5,
     )
     assert found["kl"].isnan().all()
     assert found["teacher_logprob"].isnan().all()
