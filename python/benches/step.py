@@ -73,7 +73,7 @@ class Plain:
         self.adam = torch.optim.AdamW(self.student.parameters(), lr=1e-5, weight_decay=0.01)
 
     def step(self, batch: list[tuple[list[int], list[int]]]) -> float:
-        """One step; gives the loss."""
+        """One step; returns the loss."""
         self.adam.zero_grad()
         total = sum(len(response) for _, response in batch)
         loss_sum = 0.0

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from .ranks import Ranks, local_device
 from .serve import follow, lead
-from .server import Door, open_door
+from .server import ServerState, start_server
 from .settings import Settings, parse
 from .worker import Worker
 
@@ -29,7 +29,7 @@ def _be_deterministic() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")
     torch.use_deterministic_algorithms(True)
-    # Only needed to find reads of memory nobody wrote; it costs a pass over every new tensor.
+    # This debugging aid writes to every new tensor; results do not depend on it.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -41,12 +41,12 @@ def _work(settings: Settings) -> None:
     if not ranks.first:
         follow(Worker(settings, ranks), ranks)
         return
-    door = Door(_token(settings.token_file), settings.max_body, last_collective=lambda: ranks.last_collective)
-    server = open_door(door, settings.host, settings.port)
+    state = ServerState(_token(settings.token_file), settings.max_body, last_collective=lambda: ranks.last_collective)
+    server = start_server(state, settings.host, settings.port)
     try:
-        lead(Worker(settings, ranks), ranks, door)
+        lead(Worker(settings, ranks), ranks, state)
     except BaseException as error:
-        door.desk.close(f"the worker stops: {error}")
+        state.commands.close(f"the worker stops: {error}")
         raise
     finally:
         server.shutdown()

@@ -1,7 +1,7 @@
-"""Everything a worker needs to go on exactly: weights, moments, the count of steps, kept targets.
+"""Saves and restores the training state: weights, AdamW moments, the step count and the kept targets.
 
-Tensors are a torch distributed checkpoint, so that another number of ranks can read them too; then sums
-round differently, and the answer of `load` says so.
+Tensors are stored as a torch distributed checkpoint, which another number of ranks can also read. Sums then
+round differently; the reply of `load` reports that as `exact: false`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
 
 
 def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora: LoraSettings | None) -> None:
-    """Writes a checkpoint folder, all ranks together."""
+    """Writes a checkpoint folder. Collective."""
     folder = Folder(directory, MANIFEST)
-    ranks.together(folder.begin)
+    ranks.on_first(folder.begin)
     weights = learner.student.weights()
     try:
         saver.save(_state(learner), checkpoint_id=folder.work / TENSORS)
@@ -57,11 +57,11 @@ def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora:
         (folder.work / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         folder.commit()
 
-    ranks.together(finish)
+    ranks.on_first(finish)
 
 
 def check(directory: str, learner: Learner, lora: LoraSettings | None) -> dict[str, Any]:
-    """A checkpoint's manifest, if it fits this worker. Nothing has changed yet."""
+    """Returns the manifest of a checkpoint that fits this worker; changes nothing."""
     folder = Path(directory)
     if not folder.is_absolute():
         raise RequestError(f"field `directory` is {directory!r}, expected an absolute path")
@@ -86,7 +86,7 @@ def check(directory: str, learner: Learner, lora: LoraSettings | None) -> dict[s
 
 
 def load(directory: str, manifest: dict[str, Any], learner: Learner) -> Targets:
-    """Goes on from a checkpoint, all ranks together."""
+    """Restores a checkpoint. Collective."""
     folder = Path(directory)
     learner.adam.state.clear()
     if manifest["moments"]:
@@ -101,12 +101,12 @@ def load(directory: str, manifest: dict[str, Any], learner: Learner) -> Targets:
 
 
 def _reasons(error: CheckpointException) -> str:
-    """What went wrong on which rank (torch's exception is no `Exception`, and prints whole tracebacks)."""
+    """Returns the error of each failed rank, without torch's tracebacks."""
     return "; ".join(f"rank {rank}: {reason[0]}" for rank, reason in error.failures.items())
 
 
 def checkpoint_bytes(learner: Learner, targets: Targets) -> int:
-    """About how many bytes a checkpoint takes."""
+    """Estimates the size of a checkpoint."""
     weights = sum(weight.numel() for weight in learner.student.weights().values())
     trained = sum(weight.numel() for weight in learner.trained.values())
     kept = sum(part.numel() * part.element_size() for part in targets.tensors().values())

@@ -1,7 +1,7 @@
-"""Targets of guidance internalization: what the student itself says with a hint in view.
+"""Computes the targets of guidance internalization.
 
-The student reads each response after the hinted and after the plain prompt. The hinted side is kept as the
-target; the mean `KL(hinted || plain)` is the gap that is left to internalize.
+The student scores each response after the hinted prompt and after the plain prompt. Its distributions under
+the hint are kept as the target; the mean `KL(hinted || plain)` is the internalization gap.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .targets import Target, Targets, top_of
 
 
 class Internalizer:
-    """Makes targets, all ranks together, and keeps them on every rank."""
+    """Computes targets on all ranks and keeps them on every rank."""
 
     def __init__(self, student: Student, ranks: Ranks, *, real_vocab: int, chunk: int, exact: bool, top_k: int) -> None:
         self.student, self.ranks = student, ranks
         self.real_vocab, self.chunk, self.exact, self.top_k = real_vocab, chunk, exact, top_k
 
     def targets(self, batch: CrossContext, version: int, kept: Targets) -> tuple[Tensor, Tensor]:
-        """Each row's gap and the key of its target."""
+        """Returns each row's gap and the key of its target."""
         sides = [self._rows(prompts, batch.responses) for prompts in (batch.hinted, batch.plain)]
         lengths = [hinted.length + plain.length for hinted, plain in zip(*sides, strict=True)]
         mine: dict[str, Tensor] = {}
@@ -51,7 +51,7 @@ class Internalizer:
     def _micro_batch(
         self, sides: list[list[Row]], chosen: list[int], version: int, mine: dict[str, Tensor], kept: Targets
     ) -> None:
-        """Both sides of some rows in one pass."""
+        """Runs both contexts of some rows in one pass."""
         hinted, plain = ([side[row] for row in chosen] for side in sides)
         sizes = [len(row.asked) for row in hinted]
         total = sum(sizes)
@@ -79,7 +79,7 @@ class Internalizer:
                 self._store(chosen, sizes, "ids", torch.cat([top[0] for top in tops]), mine)
                 self._store(chosen, sizes, "logprobs", torch.cat([top[1] for top in tops]), mine)
 
-        self.student.look(pack(hinted + plain).to(self.ranks.device), read)
+        self.student.infer(pack(hinted + plain).to(self.ranks.device), read)
 
     def _store(self, chosen: list[int], sizes: list[int], name: str, values: Tensor, mine: dict[str, Tensor]) -> None:
         for row, part in zip(chosen, values.split(sizes), strict=True):

@@ -1,4 +1,4 @@
-"""What can go wrong, as the driver sees it."""
+"""Errors, with the HTTP status and the kind that the driver sees."""
 
 from __future__ import annotations
 

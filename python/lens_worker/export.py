@@ -52,7 +52,7 @@ class Exporter:
         self.shard_bytes = shard_bytes
 
     def write(self, directory: str, dtype: str, version: int) -> dict[str, object]:
-        """A whole model. Gives the files' names, sizes and hashes (on rank 0)."""
+        """A whole model. Returns the files' names, sizes and hashes (on rank 0)."""
 
         def companions(folder: Path) -> None:
             config = json.loads((self.source / "config.json").read_text(encoding="utf-8"))
@@ -101,7 +101,7 @@ class Exporter:
         stem: str = "model",
     ) -> dict[str, object]:
         folder = Folder(directory, MANIFEST)
-        self.ranks.together(folder.begin)
+        self.ranks.on_first(folder.begin)
         shards = _shards(weights, DTYPES[dtype].itemsize, self.shard_bytes)
         names = [
             f"{stem}.safetensors" if len(shards) == 1 else f"{stem}-{at + 1:05}-of-{len(shards):05}.safetensors"
@@ -133,7 +133,7 @@ class Exporter:
                 folder.drop()
                 raise
 
-        self.ranks.together(finish)
+        self.ranks.on_first(finish)
         return answer
 
     def _gathered(self, weights: Weights, names: list[str], dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all."""
+"""Writes folders atomically."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Folder:
         shutil.rmtree(self._old, ignore_errors=True)
 
     def drop(self) -> None:
-        """Gives up."""
+        """Returns up."""
         shutil.rmtree(self.work, ignore_errors=True)
 
 

@@ -37,7 +37,7 @@ def logits(hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 def log_probabilities(hidden: Tensor, weight: Tensor, temperature: Tensor | None = None) -> Tensor:
-    """The log-softmax of a chunk; `temperature` is one number a position."""
+    """The log-softmax of a chunk; one `temperature` per position."""
     values = logits(hidden, weight)
     if temperature is not None:
         values /= temperature[:, None]

@@ -65,7 +65,7 @@ def adapt(model: nn.Module, settings: LoraSettings) -> None:
 
 
 def merged(weight: Tensor, first: Tensor, second: Tensor, scale: float) -> Tensor:
-    """The weight with the adapter inside."""
+    """Returns the weight with the adapter added."""
     return weight + scale * (second @ first)
 
 

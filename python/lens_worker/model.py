@@ -34,7 +34,7 @@ class Student(nn.Module):
         self.lm = lm
 
     def forward(self, packed: Packed, read: Callable[[Tensor, Tensor], Answer]) -> Answer:
-        """Gives `read` the asked hidden states, [asked, hidden], and the head's weight, [vocabulary, hidden]."""
+        """Returns `read` the asked hidden states, [asked, hidden], and the head's weight, [vocabulary, hidden]."""
         hidden = body_states(_body(self.lm), packed)
         return read(hidden, head_weight(self.lm))
 
@@ -43,11 +43,11 @@ class Student(nn.Module):
         """The same module, as FSDP sees it."""
         return cast(FSDPModule, self)
 
-    def look(self, packed: Packed, read: Callable[[Tensor, Tensor], Answer]) -> Answer:
-        """A pass without gradients."""
+    def infer(self, packed: Packed, read: Callable[[Tensor, Tensor], Answer]) -> Answer:
+        """Runs the model without gradients."""
         with torch.no_grad():
             answer: Answer = self(packed, read)
-        # Without a backward pass nobody else gives the root's gathered weights back; they would go stale.
+        # Only a backward pass reshards the root; otherwise its gathered weights would outlive the next step.
         self.fsdp.reshard()
         return answer
 
@@ -77,8 +77,8 @@ class Teacher(nn.Module):
         """The asked hidden states."""
         return body_states(self.body, packed)
 
-    def look(self, packed: Packed) -> Tensor:
-        """A pass without gradients."""
+    def infer(self, packed: Packed) -> Tensor:
+        """Runs the model without gradients."""
         with torch.no_grad():
             hidden: Tensor = self(packed)
         cast(FSDPModule, self).reshard()
@@ -86,13 +86,13 @@ class Teacher(nn.Module):
 
 
 def recover(model: nn.Module) -> bool:
-    """Leaves a pass that was broken off; whether this version of torch can.
+    """Resets FSDP after an error within a pass; returns whether this version of torch can.
 
     Without it FSDP believes the pass is still going on: the next step would run through with a gradient of zero.
     """
     try:
         if cast(Any, model)._get_fsdp_state()._is_root is None:
-            return True  # It never ran: there is no pass to leave.
+            return True  # The model has not run yet.
         cast(Any, model).reset_iter_state()
         for module in model.modules():
             if isinstance(module, FSDPModule):
@@ -103,9 +103,9 @@ def recover(model: nn.Module) -> bool:
 
 
 def _drop_gathered_gradients(module: FSDPModule) -> None:
-    """Forgets what earlier micro-batches of the step added up before the sum over ranks.
+    """Drops gradients that earlier micro-batches of the step accumulated and did not reduce.
 
-    torch 2.13 has no public way; where its insides are named otherwise, [`recover`] says that it cannot.
+    torch 2.13 has no public API for this. A version with other internals makes `recover` return false.
     """
     for group in cast(Any, module)._get_fsdp_state()._fsdp_param_groups:
         for weight in group.fsdp_params:

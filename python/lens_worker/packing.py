@@ -1,7 +1,7 @@
-"""Rows laid end to end, and which rank computes which of them when.
+"""Packs rows into sequences and assigns them to ranks and micro-batches.
 
-A row's tokens after its last asked position cannot reach the result and are left out. All ranks cut the
-same plan from the batch alone, so that a rerun splits the same way and no rank waits for another.
+A row's tokens after its last asked position cannot affect the result and are left out. Every rank computes
+the same plan from the batch alone, so a rerun splits the batch the same way.
 """
 
 from __future__ import annotations
@@ -31,26 +31,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows laid end to end, for one pass through a model."""
+    """Concatenated rows, for one pass through a model."""
 
     tokens: Tensor
     """[1, tokens]"""
     positions: Tensor
     """[1, tokens]: restart at each row, which is how the attention finds the rows' borders"""
     picks: Tensor
-    """[asked]: the places whose hidden states predict the asked tokens, row after row"""
+    """[asked]: indices of the hidden states that predict the asked tokens, in row order"""
 
     def to(self, device: torch.device) -> Packed:
         """The same on another device."""
         return Packed(*(part.to(device) for part in (self.tokens, self.positions, self.picks)))
 
-    def picking(self, order: Tensor) -> Packed:
-        """The same tokens, asked in another order."""
-        return Packed(self.tokens, self.positions, self.picks[order.to(self.picks.device)])
-
 
 def pack(rows: Sequence[Row]) -> Packed:
-    """Lays rows end to end. Without any, one token that nobody asks about keeps collectives alike."""
+    """Concatenates rows. Without rows the result has one token and no picks: every rank must run a pass."""
     tokens, positions, picks = [], [], []
     start = 0
     for row in rows:
@@ -71,7 +67,7 @@ Plan = list[list[list[int]]]
 
 
 def assign(lengths: Sequence[int], ranks: int, budget: int) -> Plan:
-    """Who computes what.
+    """Assigns rows to ranks and micro-batches.
 
     The longest row goes to the rank with the fewest tokens (the lowest such rank); each rank's rows, in the
     batch's order, are then cut into micro-batches of at most `budget` tokens, one row at least. Rows without

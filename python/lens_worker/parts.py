@@ -1,4 +1,4 @@
-"""A micro-batch's positions, sorted by what they are pulled toward."""
+"""Builds micro-batches: packs rows and groups their positions by loss."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Builder:
         if self.teacher is None:
             raise RequestError("rows ask a teacher, but the worker was started without --teacher")
         mine = [row for row in ordered if row in self.asking]
-        hidden = self.teacher.look(pack([self.rows[row] for row in mine]).to(self.device))
+        hidden = self.teacher.infer(pack([self.rows[row] for row in mine]).to(self.device))
         lengths = [len(self.rows[row].asked) for row in mine]
         return dict(zip(mine, hidden.split(lengths), strict=True)) if mine else {}
 

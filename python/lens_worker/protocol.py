@@ -1,4 +1,4 @@
-"""Bodies on the wire: safetensors for bulk, JSON for control; fields are checked by name."""
+"""Reads and writes request and reply bodies: safetensors for bulk data, JSON for control."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def number(value: float) -> float | None:
 
 
 class Fields:
-    """The named tensors and settings of a body; what was not asked for is refused at the end."""
+    """The tensors and metadata of a body. Each read removes a field; `finish` refuses what is left."""
 
     def __init__(self, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
         self._tensors = tensors
@@ -105,7 +105,7 @@ class Fields:
         return self._tensors
 
     def finish(self) -> None:
-        """Refuses what nobody asked for: a misspelled field must not pass in silence."""
+        """Refuses fields that were not read, so that a misspelled name is an error."""
         for what, names in (("tensor", self._tensors), ("metadata", self._metadata)):
             if names:
                 raise RequestError(f"{what} `{sorted(names)[0]}` is not known to this call")
@@ -158,6 +158,6 @@ def take(values: dict[str, Any], key: str, kind: type, default: object = None) -
 
 
 def nothing_left(values: dict[str, Any]) -> None:
-    """Refuses fields nobody asked for."""
+    """Refuses unknown fields."""
     if values:
         raise RequestError(f"field `{sorted(values)[0]}` is not known to this call")

@@ -1,6 +1,6 @@
-"""The processes that work together: who they are, and what they tell each other about commands.
+"""The process group and the control channel between ranks.
 
-Control travels over gloo in plain bytes; gradients and weights travel in FSDP's own collectives.
+Commands and results travel over gloo as bytes; weights and gradients use FSDP's own collectives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from .errors import WorkerError, packed, unpacked
 
 CONTROL_TIMEOUT = timedelta(hours=24)
-"""Ranks wait for the next command as long as rank 0 writes an export; rank 0 sends a sign of life in between."""
+"""Other ranks wait for the next command while rank 0 alone writes a large export."""
 
 
 class Ranks:
@@ -40,8 +40,8 @@ class Ranks:
         """Whether this is rank 0, which answers HTTP and writes files."""
         return self.rank == 0
 
-    def tell(self, message: bytes | None) -> bytes:
-        """Rank 0's message, on every rank."""
+    def broadcast(self, message: bytes | None) -> bytes:
+        """Sends rank 0's message to every rank and returns it."""
         size = torch.tensor([len(message) if message is not None else 0])
         dist.broadcast(size, 0, group=self._control)
         data = torch.empty(int(size), dtype=torch.uint8)
@@ -53,7 +53,7 @@ class Ranks:
         return message if message is not None else data.numpy().tobytes()
 
     def gather(self, message: bytes) -> list[bytes]:
-        """Every rank's message, on every rank, by rank."""
+        """Returns every rank's message, on every rank."""
         sizes = torch.zeros(self.world, dtype=torch.int64)
         sizes[self.rank] = len(message)
         dist.all_reduce(sizes, group=self._control)
@@ -73,8 +73,8 @@ class Ranks:
         self._done()
         return total
 
-    def together(self, action: Callable[[], None]) -> None:
-        """Rank 0 does something alone; if it fails, it fails on every rank."""
+    def on_first(self, action: Callable[[], None]) -> None:
+        """Runs an action on rank 0 only; its error is raised on every rank."""
         failure = b""
         if self.first:
             try:
@@ -83,7 +83,7 @@ class Ranks:
                 failure = packed(error)
             except Exception as error:
                 failure = packed(WorkerError(f"{type(error).__name__}: {error}"))
-        failure = self.tell(failure if self.first else None)
+        failure = self.broadcast(failure if self.first else None)
         if failure:
             raise unpacked(failure)
 

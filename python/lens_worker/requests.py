@@ -1,4 +1,4 @@
-"""The bodies of learn, score and cross_context, checked before any work is done."""
+"""Parses and validates the bodies of learn, score and cross_context."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different lengths: prompts with responses, laid end to end."""
+    """Concatenated rows of different lengths, each a prompt with its response."""
 
     tokens: Tensor
     starts: list[int]

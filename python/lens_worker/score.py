@@ -1,4 +1,4 @@
-"""Judging responses: what both models say about each token, over the whole vocabulary."""
+"""Scores responses with both models, over the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Scorer:
         both, one = self._places(batch, compared), self._places(batch, alone)
         teacher, seen = self.teacher, None
         if teacher is not None:
-            seen = teacher.look(pack([rows[row] for row in compared + alone]).to(self.ranks.device))
+            seen = teacher.infer(pack([rows[row] for row in compared + alone]).to(self.ranks.device))
             for part in chunks(len(one.at), self.chunk):
                 hidden = seen[len(both.at) :][part]
                 self._teacher_only(one.part(part), hidden, teacher.head, answer, batch.top_k)
@@ -109,7 +109,7 @@ class Scorer:
                 self._student_only(both.part(part), student, answer)
                 _compare(both.part(part).at, student, theirs, answer)
 
-        self.student.look(pack([rows[row] for row in compared]).to(self.ranks.device), read)
+        self.student.infer(pack([rows[row] for row in compared]).to(self.ranks.device), read)
 
     def _places(self, batch: Score, chosen: list[int]) -> _Places:
         nothing = torch.zeros(0, dtype=torch.long)
@@ -124,7 +124,7 @@ class Scorer:
     def _teacher_only(
         self, places: _Places, hidden: Tensor, head: Tensor, answer: dict[str, Tensor], top_k: int
     ) -> Tensor:
-        """What the teacher says by itself; gives its log-probabilities at temperature 1."""
+        """Fills in the teacher's own numbers; returns its log-probabilities at temperature 1."""
         plain = log_probabilities(hidden, head)
         warm = plain
         if bool((places.temperature != 1.0).any()):
@@ -148,7 +148,7 @@ class Scorer:
 
 
 def _compare(at: Tensor, student: Tensor, teacher: Tensor, answer: dict[str, Tensor]) -> None:
-    """What needs both models at one position, at temperature 1. Ties go to the lowest id."""
+    """Fills in the numbers that need both models, at temperature 1. Ties go to the lowest id."""
     ours, theirs = student.argmax(dim=1), teacher.argmax(dim=1)
     _put(answer, "teacher_top", at, theirs)
     _put(answer, "student_at_teacher", at, _at(student, theirs))

@@ -1,4 +1,4 @@
-"""The loop of every rank: wait for a command, run it together, agree on how it went."""
+"""The main loop: rank 0 broadcasts each command, all ranks run it, and all agree on the outcome."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ import traceback
 
 from .errors import WorkerError, packed, unpacked
 from .ranks import Ranks
-from .server import Door
+from .server import ServerState
 from .worker import Reply, Worker
 
 IDLE_SECONDS = 30.0
+"""Without commands, rank 0 broadcasts this often, so that a dead rank is noticed."""
 IDLE, SHUTDOWN = "idle", "shutdown"
 
 
-def lead(worker: Worker, ranks: Ranks, door: Door) -> None:
-    """Rank 0: takes commands from the desk and sends them to all."""
-    door.info = worker.info()
+def lead(worker: Worker, ranks: Ranks, state: ServerState) -> None:
+    """Runs rank 0 until a `shutdown` command."""
+    state.info = worker.info()
     while True:
-        job = door.desk.next(IDLE_SECONDS)
-        if job is None:
-            ranks.tell(IDLE.encode() + b"\n")
+        command = state.commands.next(IDLE_SECONDS)
+        if command is None:
+            ranks.broadcast(IDLE.encode() + b"\n")
             continue
-        ranks.tell(job.command.encode() + b"\n" + job.body)
-        if job.command == SHUTDOWN:
-            door.desk.finish(job, Reply.json({"stopping": True}))
-            job.answered.wait(timeout=5.0)
+        ranks.broadcast(command.name.encode() + b"\n" + command.body)
+        if command.name == SHUTDOWN:
+            state.commands.finish(command, Reply.json({"stopping": True}))
+            command.answered.wait(timeout=5.0)
             return
-        reply = _run(worker, ranks, job.command, job.body)
-        door.info = worker.info()
-        door.desk.finish(job, reply)
+        reply = _run(worker, ranks, command.name, command.body)
+        state.info = worker.info()
+        state.commands.finish(command, reply)
 
 
 def follow(worker: Worker, ranks: Ranks) -> None:
-    """All other ranks: run what rank 0 sends."""
+    """Runs any other rank until a `shutdown` command."""
     while True:
-        command, _, body = ranks.tell(None).partition(b"\n")
-        if command.decode() == SHUTDOWN:
+        name, _, body = ranks.broadcast(None).partition(b"\n")
+        if name.decode() == SHUTDOWN:
             return
-        if command.decode() != IDLE:
-            _run(worker, ranks, command.decode(), body)
+        if name.decode() != IDLE:
+            _run(worker, ranks, name.decode(), body)
 
 
-def _run(worker: Worker, ranks: Ranks, command: str, body: bytes) -> Reply | WorkerError:
-    """Runs a command; the answer is the first error of any rank, if there is one."""
+def _run(worker: Worker, ranks: Ranks, name: str, body: bytes) -> Reply | WorkerError:
+    """Runs a command and returns the reply, or the error of the lowest rank that failed."""
     reply: Reply | WorkerError
     try:
-        reply = worker.run(command, body)
+        reply = worker.run(name, body)
     except WorkerError as error:
         reply = error
     except Exception as error:
         traceback.print_exc()
         reply = WorkerError(f"{type(error).__name__}: {error}")
-    failures = ranks.gather(packed(reply) if isinstance(reply, WorkerError) else b"")
-    for failure in failures:
+    for failure in ranks.gather(packed(reply) if isinstance(reply, WorkerError) else b""):
         if failure:
             return unpacked(failure)
     return reply

@@ -1,4 +1,4 @@
-"""The HTTP door of rank 0. Every request has a thread; `health` and `info` answer while a step runs."""
+"""The HTTP server of rank 0. Each connection has its own thread, so `health` and `info` answer while a step runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 from . import PROTOCOL, protocol
-from .desk import Desk
+from .commands import CommandQueue
 from .errors import AuthError, BusyError, NoSuchCallError, RequestError, TooLargeError, WorkerError
 from .worker import Reply
 
@@ -21,32 +21,33 @@ COMMANDS = (
 )  # fmt: skip
 BODIES_AT_ONCE = 4
 CONTROL_BODY = 1_000_000
-"""Bytes of a JSON body."""
+"""The largest JSON body, in bytes."""
 BULK = ("learn", "score", "cross_context")
 
 
 @dataclass
-class Door:
-    """What the threads that answer know."""
+class ServerState:
+    """What the HTTP threads share with the main thread."""
 
     token: str
     max_body: int
-    desk: Desk = field(default_factory=Desk)
+    commands: CommandQueue = field(default_factory=CommandQueue)
     info: dict[str, object] | None = None
-    """Set once the models are loaded, and anew after each command."""
+    """`None` while the models load; replaced after each command."""
     last_collective: Callable[[], float] = time.monotonic
     bodies: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(BODIES_AT_ONCE))
+    """Bounds the memory of request bodies that are being read."""
 
     def health(self) -> tuple[int, dict[str, object]]:
-        """Status and body of `GET /v1/health`."""
-        job = self.desk.current
+        """Returns status and body of `GET /v1/health`."""
+        command = self.commands.current
         now = time.monotonic()
         ready = self.info is not None
         return (200 if ready else 503), {
             "status": "ok" if ready else "loading",
-            "busy": job is not None,
-            "command": None if job is None else job.command,
-            "seconds_running": None if job is None else round(now - job.started, 3),
+            "busy": command is not None,
+            "command": None if command is None else command.name,
+            "seconds_running": None if command is None else round(now - command.started, 3),
             "seconds_since_collective": round(now - self.last_collective(), 3),
             "version": None if self.info is None else self.info["version"],
         }
@@ -55,7 +56,7 @@ class Door:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 120
-    door: ClassVar[Door]
+    state: ClassVar[ServerState]
 
     def do_GET(self) -> None:
         self._answer(self._get)
@@ -76,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _check_headers(self) -> None:
         given = self.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self.door.token}".encode()):
+        if not hmac.compare_digest(given.encode(), f"Bearer {self.state.token}".encode()):
             raise AuthError("header `Authorization` must be `Bearer` and the token of --token-file")
         if self.headers.get("X-Lens-Protocol") != str(PROTOCOL):
             raise RequestError(
@@ -85,35 +86,35 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _get(self, path: str) -> None:
         if path == "/v1/health":
-            status, body = self.door.health()
+            status, body = self.state.health()
             self._send(status, Reply.json(body))
         elif path == "/v1/info":
-            if self.door.info is None:
+            if self.state.info is None:
                 raise BusyError("the models are being loaded")
-            self._send(200, Reply.json(self.door.info))
+            self._send(200, Reply.json(self.state.info))
         else:
             raise NoSuchCallError(f"GET {path} is not a call of this protocol")
 
     def _post(self, path: str) -> None:
-        command = path.removeprefix("/v1/")
-        if not path.startswith("/v1/") or command not in COMMANDS:
+        name = path.removeprefix("/v1/")
+        if not path.startswith("/v1/") or name not in COMMANDS:
             raise NoSuchCallError(f"POST {path} is not a call of this protocol")
-        if self.door.info is None:
+        if self.state.info is None:
             raise BusyError("the models are being loaded")
-        if not self.door.bodies.acquire(blocking=False):
+        if not self.state.bodies.acquire(blocking=False):
             raise BusyError(f"{BODIES_AT_ONCE} requests are being read already")
         try:
-            body = self._body(self.door.max_body if command in BULK else CONTROL_BODY)
-            job = self.door.desk.submit(command, body)
+            body = self._body(self.state.max_body if name in BULK else CONTROL_BODY)
+            command = self.state.commands.submit(name, body)
         finally:
-            self.door.bodies.release()
+            self.state.bodies.release()
         try:
-            if isinstance(job.reply, WorkerError):
-                raise job.reply
-            if job.reply is not None:
-                self._send(200, job.reply)
+            if isinstance(command.reply, WorkerError):
+                self._send(command.reply.status, Reply(protocol.JSON, command.reply.body()))
+            elif command.reply is not None:
+                self._send(200, command.reply)
         finally:
-            job.answered.set()
+            command.answered.set()
 
     def _body(self, limit: int) -> bytes:
         length = self.headers.get("Content-Length", "")
@@ -131,8 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", reply.kind)
         self.send_header("Content-Length", str(len(reply.body)))
         self.send_header("X-Lens-Protocol", str(PROTOCOL))
-        if self.door.info is not None:
-            self.send_header("X-Lens-Version", str(self.door.info["version"]))
+        if self.state.info is not None:
+            self.send_header("X-Lens-Version", str(self.state.info["version"]))
         if status == BusyError.status:
             self.send_header("Retry-After", "1")
         if self.close_connection:
@@ -141,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: ANN401
-        """Requests are the driver's business to log."""
+        """Prints nothing: the driver logs its own requests."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -149,9 +150,9 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
 
-def open_door(door: Door, host: str, port: int) -> _Server:
-    """Starts answering on a thread of its own."""
-    handler = type("Handler", (_Handler,), {"door": door})
+def start_server(state: ServerState, host: str, port: int) -> _Server:
+    """Starts the server on its own thread and prints its address."""
+    handler = type("Handler", (_Handler,), {"state": state})
     server = _Server((host, port), handler)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     print(json.dumps({"listening": f"http://{host}:{server.server_port}"}), flush=True)

@@ -100,7 +100,7 @@ class Learner:
         return replace(report, seconds=seconds)
 
     def _micro_batch(self, builder: Builder, chosen: list[int]) -> Tensor:
-        """Adds the gradient of some rows; gives the weighted loss of each kind."""
+        """Adds the gradient of some rows; returns the weighted loss of each kind."""
         micro = builder.build(chosen)
         factors = micro.coefficients.to(self.ranks.device)
 

@@ -1,4 +1,4 @@
-"""What each kind of row is pulled toward, as a loss of chunks for the head."""
+"""The kinds of row, and for each the loss that the head applies to a chunk of positions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class PolicyGradient:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The tokens themselves."""
+    """Negative log-likelihood of the response tokens."""
 
     tokens: Tensor
 

@@ -1,6 +1,6 @@
-"""What hinted contexts said, kept under keys until rows that learn from it come.
+"""Stores internalization targets under keys until rows refer to them.
 
-Every rank keeps all of it in host memory: which rank will compute which row is not known yet.
+Every rank keeps all targets in host memory, because the assignment of rows to ranks is not known yet.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Targets:
     next_key: int = 0
 
     def keep(self, target: Target) -> int:
-        """Stores a target and gives its key."""
+        """Stores a target and returns its key."""
         key = self.next_key
         self.next_key += 1
         self.kept[key] = target
@@ -62,7 +62,7 @@ class Targets:
         return target
 
     def forget(self, before_version: int) -> int:
-        """Drops what older snapshots said; gives how many targets were dropped."""
+        """Drops targets and heads of snapshots older than `before_version`; returns the number of dropped targets."""
         old = [key for key, target in self.kept.items() if target.version < before_version]
         for key in old:
             del self.kept[key]

@@ -1,7 +1,6 @@
-"""What each command does, on every rank at the same time.
+"""Implements the commands. Every rank runs each command at the same time.
 
-All ranks get the same bytes, check them the same way and so refuse the same requests, before any
-collective starts.
+All ranks parse and validate the same bytes, so they refuse the same requests before any collective starts.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Done:
-    """The last step, in case its answer was lost."""
+    """The last step's report, replayed if the driver asks for the same step again."""
 
     request_id: str
     expected_version: int
@@ -108,7 +107,7 @@ class Worker:
         return self.learner.version
 
     def run(self, command: str, body: bytes) -> Reply:
-        """Runs a command; errors are of the kinds the driver knows."""
+        """Runs a command."""
         if self._broken is not None and not (command == "load" and self._load_helps):
             raise StateError(self._broken)
         try:
@@ -126,7 +125,7 @@ class Worker:
             raise
 
     def _recover(self) -> None:
-        """Leaves the passes that an error broke off."""
+        """Resets both models after an error within a pass."""
         for model in (self.student, self.teacher):
             if model is not None and not recover(model):
                 self._load_helps = False
@@ -215,7 +214,7 @@ class Worker:
         return Reply.json({"forgotten": forgotten, "kept": len(self.targets.kept)})
 
     def info(self) -> dict[str, object]:
-        """Who this worker is."""
+        """Returns the body of `GET /v1/info`."""
         settings, lora = self.settings, self.settings.lora
         return {
             "protocol": PROTOCOL,

@@ -75,7 +75,7 @@ def step(
     clip: float = 1.0,
     targets: dict[int, Tensor] | None = None,
 ) -> tuple[float, float]:
-    """One step of plain PyTorch; gives the loss and the gradient's norm."""
+    """One step of plain PyTorch; returns the loss and the gradient's norm."""
     optimizer.zero_grad()
     loss = sum(
         (row_loss(row, student, teacher, (targets or {}).get(at), kl_coef) for at, row in enumerate(rows)),

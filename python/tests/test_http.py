@@ -1,4 +1,4 @@
-"""The door: who may enter, what is refused and how, and what happens to commands nobody waits for."""
+"""The state: who may enter, what is refused and how, and what happens to commands nobody waits for."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from client import HEADERS, Client
 from lens_worker.protocol import read_tensors, write_tensors
 from lens_worker.ranks import Ranks
 from lens_worker.serve import lead
-from lens_worker.server import Door, open_door
+from lens_worker.server import ServerState, start_server
 from lens_worker.supervision import Kind
 from lens_worker.worker import Reply, Worker
 from test_learn import mixed
@@ -24,9 +24,9 @@ from test_learn import mixed
 
 @pytest.fixture
 def client(worker: Worker, ranks: Ranks, capsys: pytest.CaptureFixture[str]) -> Iterator[Client]:
-    door = Door("open sesame", max_body=100_000, last_collective=lambda: ranks.last_collective)
-    server = open_door(door, "127.0.0.1", 0)
-    thread = threading.Thread(target=lead, args=(worker, ranks, door))
+    state = ServerState("open sesame", max_body=100_000, last_collective=lambda: ranks.last_collective)
+    server = start_server(state, "127.0.0.1", 0)
+    thread = threading.Thread(target=lead, args=(worker, ranks, state))
     thread.start()
     client = Client(json.loads(capsys.readouterr().out)["listening"])
     for _ in range(100):
