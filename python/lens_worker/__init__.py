@@ -1,7 +1,7 @@
 """The training worker of lens.
 
-One process per device, started by torchrun. Rank 0 answers HTTP; every command is sent to all ranks, which
-run it together. Read `server` for the state, `worker` for what a command does, `step` for one optimizer step.
+torchrun starts one process per device. Rank 0 serves HTTP and broadcasts each command; all ranks run it. Start
+reading at `worker` (the commands), `step` (one optimizer step) and `server` (HTTP).
 """
 
 PROTOCOL = 1

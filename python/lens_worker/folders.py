@@ -47,7 +47,7 @@ class Folder:
         shutil.rmtree(self._old, ignore_errors=True)
 
     def drop(self) -> None:
-        """Returns up."""
+        """Removes the working folder."""
         shutil.rmtree(self.work, ignore_errors=True)
 
 

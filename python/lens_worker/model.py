@@ -34,7 +34,7 @@ class Student(nn.Module):
         self.lm = lm
 
     def forward(self, packed: Packed, read: Callable[[Tensor, Tensor], Answer]) -> Answer:
-        """Returns `read` the asked hidden states, [asked, hidden], and the head's weight, [vocabulary, hidden]."""
+        """Calls `read` with the asked hidden states, [asked, hidden], and the head's weight, [vocabulary, hidden]."""
         hidden = body_states(_body(self.lm), packed)
         return read(hidden, head_weight(self.lm))
 

@@ -161,3 +161,16 @@ def test_rows_that_need_a_teacher_are_refused_without_one(lone_worker: Worker) -
         lone_worker.run("learn", learn_body([random_row(Kind.RKL_FULL, 0)], 0))
     report = learn(lone_worker, learn_body([random_row(Kind.RKL_TOPK, 0)], 0))
     assert report["version"] == 1
+
+
+def test_bf16_compute_keeps_float32_masters_and_stays_close(settings: Settings, ranks: Ranks) -> None:
+    reports = []
+    for compute in ("f32", "bf16"):
+        worker = Worker(replace(settings, compute=compute), ranks)
+        reports.append([learn(worker, learn_body(mixed(version), version)) for version in range(3)])
+        assert {weight.dtype for weight in weights(worker).values()} == {torch.float32}
+    for exact, rounded in zip(*reports, strict=True):
+        assert rounded["skipped"] is False
+        assert rounded["loss"] == pytest.approx(exact["loss"], rel=0.05)
+        assert rounded["grad_norm"] == pytest.approx(exact["grad_norm"], rel=0.1)
+    assert reports[0][0]["loss"] != reports[1][0]["loss"], "the second one really computes in bf16"
