@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
+from .attention import NAME
 from .lora import LoraSettings, adapt
 from .packing import Packed
 from .ranks import Ranks
@@ -118,7 +119,8 @@ def _drop_gathered_gradients(module: FSDPModule) -> None:
 
 def body_states(body: nn.Module, packed: Packed) -> Tensor:
     """Last hidden states, after the final norm, at the asked places."""
-    output = body(input_ids=packed.tokens, position_ids=packed.positions, use_cache=False)
+    borders = {"row_borders": packed.borders} if cast(Any, body).config._attn_implementation == NAME else {}
+    output = body(input_ids=packed.tokens, position_ids=packed.positions, use_cache=False, **borders)
     states: Tensor = output.last_hidden_state
     return states[0].index_select(0, packed.picks)
 

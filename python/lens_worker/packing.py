@@ -39,27 +39,29 @@ class Packed:
     """[1, tokens]: restart at each row, which is how the attention finds the rows' borders"""
     picks: Tensor
     """[asked]: indices of the hidden states that predict the asked tokens, in row order"""
+    borders: tuple[int, ...]
+    """Where rows begin, and the number of tokens at the end."""
 
     def to(self, device: torch.device) -> Packed:
         """The same on another device."""
-        return Packed(*(part.to(device) for part in (self.tokens, self.positions, self.picks)))
+        return Packed(self.tokens.to(device), self.positions.to(device), self.picks.to(device), self.borders)
 
 
 def pack(rows: Sequence[Row]) -> Packed:
     """Concatenates rows. Without rows the result has one token and no picks: every rank must run a pass."""
     tokens, positions, picks = [], [], []
-    start = 0
+    borders = [0]
     for row in rows:
         if row.length == 0:
             continue
         tokens.append(row.tokens[: row.length])
         positions.append(torch.arange(row.length))
-        picks.append(row.asked + (start + row.response_start - 1))
-        start += row.length
+        picks.append(row.asked + (borders[-1] + row.response_start - 1))
+        borders.append(borders[-1] + row.length)
     if not tokens:
         zero = torch.zeros(1, 1, dtype=torch.long)
-        return Packed(zero, zero, torch.zeros(0, dtype=torch.long))
-    return Packed(torch.cat(tokens)[None], torch.cat(positions)[None], torch.cat(picks))
+        return Packed(zero, zero, torch.zeros(0, dtype=torch.long), (0, 1))
+    return Packed(torch.cat(tokens)[None], torch.cat(positions)[None], torch.cat(picks), tuple(borders))
 
 
 Plan = list[list[list[int]]]

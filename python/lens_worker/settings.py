@@ -63,7 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--token-file", type=Path, required=True, help="file with the token every request must carry")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     add("--compute", choices=("auto", "bf16", "f32"), default="auto", help="type of activations")
-    add("--attention", default="sdpa", choices=("sdpa", "flash_attention_2", "flex_attention", "eager"))
+    add(
+        "--attention",
+        default="packed",
+        choices=("packed", "sdpa", "flash_attention_2", "flex_attention", "eager"),
+        help="packed: PyTorch's kernels, row by row; the others are those of transformers",
+    )
     add("--token-budget", type=_positive, default=16384, help="tokens of a micro-batch (one row at least)")
     add("--head-chunk", type=_positive, default=1024, help="positions whose logits are held at a time")
     add("--real-vocab", type=_positive, help="tokens in every softmax; default: what tokenizer.json knows")

@@ -3,9 +3,12 @@
 import random
 from pathlib import Path
 
+import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from torch import nn
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from conftest import SIZES
 from lens_worker.model import body_states
 from lens_worker.packing import Row, assign, pack
 
@@ -40,15 +43,30 @@ def test_packing_keeps_only_what_can_reach_an_asked_token() -> None:
     assert packed.picks.tolist() == [1, 3, 4]
 
 
-def test_packed_rows_are_the_same_as_separate_rows(models: dict[str, Path]) -> None:
+@pytest.mark.parametrize("attention", ["packed", "sdpa"])
+@pytest.mark.parametrize("name", ["student", "llama"])
+def test_packed_rows_are_the_same_as_separate_rows(models: dict[str, Path], name: str, attention: str) -> None:
     draw = random.Random(1)
-    for name in ("student", "llama"):
-        body = AutoModelForCausalLM.from_pretrained(models[name], dtype=torch.float64).eval().base_model
-        rows = []
-        for length in (6, 1, 2, 9):
-            tokens = torch.tensor([draw.randrange(40) for _ in range(length + 1)])
-            rows.append(Row(tokens, 1, torch.arange(length)))
-        with torch.no_grad():
-            together = body_states(body, pack(rows))
-            apart = torch.cat([body_states(body, pack([row])) for row in rows])
-        torch.testing.assert_close(together, apart, rtol=1e-10, atol=1e-10)
+
+    def load(attention: str) -> nn.Module:
+        model = AutoModelForCausalLM.from_pretrained(models[name], dtype=torch.float64, attn_implementation=attention)
+        body: nn.Module = model.eval().base_model
+        return body
+
+    rows = []
+    for length in (6, 1, 2, 9):
+        tokens = torch.tensor([draw.randrange(40) for _ in range(length + 1)])
+        rows.append(Row(tokens, 1, torch.arange(length)))
+    with torch.no_grad():
+        together = body_states(load(attention), pack(rows))
+        masked = load("sdpa")
+        apart = torch.cat([body_states(masked, pack([row])) for row in rows])
+    torch.testing.assert_close(together, apart, rtol=1e-10, atol=1e-10)
+
+
+def test_a_sliding_window_is_refused_instead_of_ignored() -> None:
+    config = Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=3, max_window_layers=0)
+    config._attn_implementation = "packed"
+    row = Row(torch.tensor([1, 2, 3, 4, 5, 6]), 1, torch.arange(5))
+    with pytest.raises(ValueError, match="start the worker with --attention sdpa"):
+        body_states(Qwen3ForCausalLM(config).base_model, pack([row]))
