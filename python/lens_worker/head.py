@@ -77,16 +77,20 @@ class _ChunkedHead(torch.autograd.Function):
                 by_hidden[rows] = _product(gradient, real).to(hidden.dtype)
                 if by_weight is not None:
                     by_weight[:real_vocab] += _product(gradient.t(), hidden[rows])
-        ctx.save_for_backward(by_hidden, by_weight)
+        # They are the results themselves, scaled in place: a second copy of the head would be the largest tensor.
+        ctx.gradients = by_hidden, by_weight
         ctx.weight_dtype = weight.dtype
         ctx.mark_non_differentiable(values)
         return torch.dot(values.double(), coefficients.double()), values
 
     @staticmethod
     def backward(ctx: Any, by_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        by_hidden, by_weight = ctx.saved_tensors
-        for_weight = None if by_weight is None else (by_weight * by_loss).to(ctx.weight_dtype)
-        return (by_hidden * by_loss).to(by_hidden.dtype), for_weight, None, None, None, None
+        if ctx.gradients is None:
+            raise RuntimeError("the head's gradient can be taken only once")
+        by_hidden, by_weight = ctx.gradients
+        ctx.gradients = None
+        for_weight = None if by_weight is None else by_weight.mul_(by_loss).to(ctx.weight_dtype)
+        return by_hidden.mul_(by_loss), for_weight, None, None, None, None
 
 
 def _product(gradient: Tensor, other: Tensor) -> Tensor:

@@ -52,3 +52,11 @@ def test_a_frozen_head_costs_no_gradient() -> None:
     loss.backward()
     assert frozen.grad is None
     assert hidden.grad is not None
+
+
+def test_a_second_backward_pass_is_refused() -> None:
+    hidden, weight, _, tokens, coefficients = tensors()
+    loss, _ = weighted_loss(hidden[:3], weight, REAL, coefficients[:3], [Part(0, 3, Likelihood(tokens))], 2)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="only once"):
+        loss.backward()
