@@ -21,14 +21,13 @@ from .errors import RequestError, StateError, WorkerError
 from .folders import Folder
 from .lora import LoraSettings
 from .ranks import Ranks
-from .step import Learner
+from .step import MOMENTS, Learner
 from .targets import Targets
 
 FORMAT = 1
 MANIFEST = "lens_state.json"
 TENSORS = "tensors"
 TARGETS = "targets.safetensors"
-MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
 
 
 def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora: LoraSettings | None) -> None:
@@ -49,7 +48,7 @@ def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora:
             "version": learner.version,
             "world_size": ranks.world,
             "torch": torch.__version__,
-            "moments": _has_moments(learner),
+            "moments": learner.has_moments,
             "next_key": targets.next_key,
             "lora": None if lora is None else [lora.rank, lora.alpha, list(lora.targets)],
             "shapes": {name: list(weight.shape) for name, weight in weights.items()},
@@ -90,7 +89,7 @@ def load(directory: str, manifest: dict[str, Any], learner: Learner) -> Targets:
     folder = Path(directory)
     learner.adam.state.clear()
     if manifest["moments"]:
-        _make_moments(learner, manifest["version"])
+        learner.make_moments(manifest["version"])
     try:
         loader.load(_state(learner), checkpoint_id=folder / TENSORS)
     except CheckpointException as error:
@@ -118,22 +117,6 @@ def _state(learner: Learner) -> dict[str, Any]:
     state: dict[str, Any] = {f"weights.{name}": weight.detach() for name, weight in learner.student.weights().items()}
     for name, weight in learner.trained.items():
         moments: dict[str, Tensor] = learner.adam.state.get(weight, {})
-        for ours, theirs in MOMENTS.items():
-            if theirs in moments:
-                state[f"{ours}.{name}"] = moments[theirs]
+        if learner.has_moments:
+            state |= {f"{moment}.{name}": moments[moment] for moment in MOMENTS}
     return state
-
-
-def _has_moments(learner: Learner) -> bool:
-    return bool(learner.adam.state)
-
-
-def _make_moments(learner: Learner, steps: int) -> None:
-    """The optimizer's state as it is after `steps` steps, with room for the moments."""
-    fused = bool(learner.adam.param_groups[0]["fused"])
-    for weight in learner.trained.values():
-        device = weight.device if fused else torch.device("cpu")
-        learner.adam.state[weight] = {
-            "step": torch.tensor(float(steps), dtype=torch.float32, device=device),
-            **{theirs: torch.zeros_like(weight.detach()) for theirs in MOMENTS.values()},
-        }

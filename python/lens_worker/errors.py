@@ -56,6 +56,10 @@ class BusyError(WorkerError):
     kind = "state"
 
 
+class HalfDoneError(WorkerError):
+    """A command failed when it had changed part of the state; only `load` helps."""
+
+
 class MemoryExhaustedError(WorkerError):
     """The device's memory did not suffice; nothing was changed."""
 

@@ -52,7 +52,11 @@ def _run(worker: Worker, ranks: Ranks, name: str, body: bytes) -> Reply | Worker
     except Exception as error:
         traceback.print_exc()
         reply = WorkerError(f"{type(error).__name__}: {error}")
-    for failure in ranks.gather(packed(reply) if isinstance(reply, WorkerError) else b""):
-        if failure:
-            return unpacked(failure)
-    return reply
+    failures = ranks.gather(packed(reply) if isinstance(reply, WorkerError) else b"")
+    first = next((failure for failure in failures if failure), None)
+    if first is None:
+        return reply
+    reported = unpacked(first)
+    if not all(failures):
+        worker.distrust(f"{name} failed on some ranks only ({reported})")
+    return reported

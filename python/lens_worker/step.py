@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from .errors import HalfDoneError
 from .head import weighted_loss
 from .model import Student, Teacher
 from .packing import Row, assign
@@ -25,6 +26,9 @@ from .ranks import Ranks
 from .requests import Learn, Optimizer
 from .supervision import INTERNALIZATION, Kind
 from .targets import Targets
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""AdamW's names of the first and second moment."""
 
 
 @dataclass(frozen=True)
@@ -141,4 +145,25 @@ class Learner:
             group["lr"], group["eps"] = settings.lr, settings.eps
             group["betas"] = (settings.beta1, settings.beta2)
             group["weight_decay"] = settings.weight_decay
-        self.adam.step()
+        if not self.has_moments:
+            # Allocated before the update, so that running out of memory here changes nothing.
+            self.make_moments(0)
+        try:
+            self.adam.step()
+        except Exception as error:
+            raise HalfDoneError(f"the update failed halfway: {error}") from error
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether every trained parameter has its AdamW state."""
+        return len(self.adam.state) == len(self.trained)
+
+    def make_moments(self, steps: int) -> None:
+        """Gives AdamW its state after `steps` steps, with moments of zero."""
+        fused = bool(self.adam.param_groups[0]["fused"])
+        for weight in self.trained.values():
+            device = weight.device if fused else torch.device("cpu")
+            self.adam.state[weight] = {
+                "step": torch.tensor(float(steps), dtype=torch.float32, device=device),
+                **{name: torch.zeros_like(weight.detach()) for name in MOMENTS},
+            }

@@ -16,7 +16,7 @@ import transformers
 
 from . import PROTOCOL, __version__, checkpoint, protocol, requests
 from .cross_context import Internalizer
-from .errors import MemoryExhaustedError, RequestError, StateError, WorkerError
+from .errors import HalfDoneError, MemoryExhaustedError, RequestError, StateError, WorkerError
 from .export import DTYPES, Exporter
 from .model import load_student, load_teacher, recover, shared_vocabulary
 from .ranks import Ranks
@@ -112,6 +112,9 @@ class Worker:
             raise StateError(self._broken)
         try:
             return self.commands[command](body)
+        except HalfDoneError as error:
+            self.distrust(str(error))
+            raise
         except WorkerError:
             raise
         except torch.OutOfMemoryError as error:
@@ -123,6 +126,10 @@ class Worker:
         except Exception:
             self._recover()
             raise
+
+    def distrust(self, reason: str) -> None:
+        """Refuses every command but `load`: the state of this rank, or of another, is not known."""
+        self._broken = self._broken or f"{reason}; load a checkpoint first"
 
     def _recover(self) -> None:
         """Resets both models after an error within a pass."""
@@ -198,8 +205,7 @@ class Worker:
         try:
             self.targets = checkpoint.load(directory, manifest, self.learner)
         except Exception as error:
-            self._broken = f"the last load failed halfway ({error}); load a checkpoint first"
-            raise WorkerError(f"{directory}: cannot be loaded: {error}") from error
+            raise HalfDoneError(f"{directory}: cannot be loaded: {error}") from error
         self._broken = None
         # Steps after the checkpoint are undone; asked for again, they must be done again.
         self._done = None

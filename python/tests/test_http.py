@@ -13,9 +13,10 @@ import torch
 
 from bodies import SETTINGS, learn_body, learn_tensors, random_row, score_body
 from client import HEADERS, Client
+from lens_worker.errors import StateError, WorkerError, packed
 from lens_worker.protocol import read_tensors, write_tensors
 from lens_worker.ranks import Ranks
-from lens_worker.serve import lead
+from lens_worker.serve import _run, lead
 from lens_worker.server import ServerState, start_server
 from lens_worker.supervision import Kind
 from lens_worker.worker import Reply, Worker
@@ -219,3 +220,13 @@ def test_an_error_inside_is_told_and_the_worker_goes_on(client: Client, worker: 
     status, answer = client.post("forget", b"{}")
     assert (status, error(answer)) == (500, ("internal", "KeyError: 'a mistake'"))
     assert client.json("save", {"directory": str(tmp_path / "state")})["version"] == 0
+
+
+def test_ranks_that_disagree_are_not_trusted(worker: Worker, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another rank reports an error where this one succeeded: its state may differ from now on."""
+    theirs = packed(WorkerError("a disk of another rank is full"))
+    monkeypatch.setattr(ranks, "gather", lambda mine: [mine, theirs])
+    reply = _run(worker, ranks, "forget", b'{"before_version": 0}')
+    assert isinstance(reply, WorkerError)
+    with pytest.raises(StateError, match=r"forget failed on some ranks only .*; load a checkpoint first"):
+        worker.run("learn", learn_body(mixed(), 0))

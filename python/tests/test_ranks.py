@@ -54,10 +54,13 @@ def run(client: Client, folder: Path) -> tuple[list[dict[str, float]], Tensor, d
     return reports, gaps, read_tensors(answer).all(), load_file(folder / "model.safetensors")
 
 
-def test_two_ranks_do_what_one_does(models: dict[str, Path], token_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("several", "flags"), [(2, []), (3, ["--targets", "exact", "--lora-rank", "2"])])
+def test_several_ranks_do_what_one_does(
+    models: dict[str, Path], token_file: Path, tmp_path: Path, several: int, flags: list[str]
+) -> None:
     results = []
-    for ranks in (1, 2):
-        with torchrun(ranks, *arguments(models, token_file)) as worker:
+    for ranks in (1, several):
+        with torchrun(ranks, *arguments(models, token_file), *flags) as worker:
             assert worker.client.get("info")[1]["world_size"] == ranks
             results.append(run(worker.client, tmp_path / str(ranks)))
             assert worker.client.json("shutdown") == {"stopping": True}

@@ -1,17 +1,19 @@
 """Memory that runs out in the middle of a step leaves nothing behind."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from bodies import learn_body, random_row, score_body
 from lens_worker import head
-from lens_worker.errors import MemoryExhaustedError, StateError
+from lens_worker.errors import HalfDoneError, MemoryExhaustedError, StateError
 from lens_worker.ranks import Ranks
 from lens_worker.settings import Settings
 from lens_worker.supervision import Kind
 from lens_worker.worker import Worker
+from test_checkpoint import load, save
 from test_learn import learn, mixed, weights
 
 
@@ -79,3 +81,17 @@ def test_a_torch_that_cannot_recover_says_so(worker: Worker, monkeypatch: pytest
     for command, body in (("learn", learn_body(mixed(0), 0)), ("load", b'{"directory": "/x"}')):
         with pytest.raises(StateError, match="restart the worker"):
             worker.run(command, body)
+
+
+def test_an_update_that_fails_halfway_needs_a_checkpoint(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    save(worker, tmp_path / "state")
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.learner.adam, "step", once(worker.learner.adam.step, 0))
+        with pytest.raises(HalfDoneError, match="the update failed halfway: no memory left"):
+            learn(worker, learn_body(mixed(0), 0))
+    with pytest.raises(StateError, match="load a checkpoint first"):
+        learn(worker, learn_body(mixed(0), 0))
+    load(worker, tmp_path / "state")
+    assert learn(worker, learn_body(mixed(0), 0))["version"] == 1
