@@ -182,7 +182,7 @@ def learn(body: bytes, limits: Limits) -> Learn:
     listed, top_ids, top_logprobs = _lists(fields, rows, kinds, limits, top_k)
     sampled, size = _places(rows, [row for row, kind in enumerate(kinds) if kind == Kind.K1_PG])
     pair = [
-        fields.tensor(name, torch.float32, size) if sampled else None
+        fields.tensor(name, torch.float32, size) if sampled else fields.optional_tensor(name, torch.float32, 0)
         for name in ("teacher_logprobs", "rollout_logprobs")
     ]
     target_keys = _target_keys(fields, kinds)
@@ -228,6 +228,8 @@ def _lists(
     """The listed targets: of rkl_topk rows and forward_kl_topk rows, in the rows' order."""
     wanted = [row for row, kind in enumerate(kinds) if kind in (Kind.RKL_TOPK, Kind.FORWARD_KL_TOPK)]
     if not wanted:
+        for name, dtype in (("teacher_top_ids", torch.int32), ("teacher_top_logprobs", torch.float32)):
+            fields.optional_tensor(name, dtype, 0, None)
         return {}, None, None
     ids = fields.optional_tensor("teacher_top_ids", torch.int32, None, None)
     if ids is None and Kind.FORWARD_KL_TOPK not in kinds and limits.has_teacher and top_k > 0:

@@ -174,3 +174,15 @@ def test_bf16_compute_keeps_float32_masters_and_stays_close(settings: Settings, 
         assert rounded["loss"] == pytest.approx(exact["loss"], rel=0.05)
         assert rounded["grad_norm"] == pytest.approx(exact["grad_norm"], rel=0.1)
     assert reports[0][0]["loss"] != reports[1][0]["loss"], "the second one really computes in bf16"
+
+
+def test_tensors_of_kinds_without_rows_may_be_empty(worker: Worker) -> None:
+    tensors = learn_tensors([random_row(Kind.NLL, 0)])
+    tensors["teacher_top_ids"] = torch.zeros(0, 4, dtype=torch.int32)
+    tensors["teacher_top_logprobs"] = torch.zeros(0, 4)
+    tensors["teacher_logprobs"] = tensors["rollout_logprobs"] = torch.zeros(0)
+    metadata = SETTINGS | {"request_id": "x", "expected_version": "0"}
+    assert learn(worker, write_tensors(tensors, metadata))["version"] == 1
+    tensors["teacher_logprobs"] = torch.zeros(5)
+    with pytest.raises(RequestError, match=r"`teacher_logprobs` has the shape \[5\], expected \[0\]"):
+        worker.run("learn", write_tensors(tensors, metadata))
