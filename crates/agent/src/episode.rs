@@ -7,9 +7,9 @@ use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::{Purpose, StreamKey};
 use rayon::prelude::*;
 
-use crate::parse;
+use crate::config::RolloutConfig;
 use crate::player::Player;
-use crate::setup::Setup;
+use crate::reply::{Reply, turn_drop};
 
 /// An episode to play.
 #[derive(Debug, Clone)]
@@ -51,8 +51,12 @@ pub struct Turn {
     pub logprobs: Vec<f32>,
     /// The response's text.
     pub text: String,
+    /// Whether the response was cut at the limit of tokens.
+    pub truncated: bool,
     /// The action the parser found.
     pub action: Option<String>,
+    /// Whether the environment offered that action.
+    pub admissible: bool,
     /// Why the turn must not be trained on.
     pub dropped: Option<TurnDrop>,
 }
@@ -116,24 +120,26 @@ impl Live {
 }
 
 /// Plays all plans to their ends. `teacher` acts where an exposure says so; `keep_states` saves the state before
-/// every turn, for forks.
+/// every turn, for forks. After every turn `watch` is told how many episodes have ended, and how many there are.
 pub fn play(
-    setup: &Setup,
+    config: &RolloutConfig,
     student: &dyn Policy,
     teacher: Option<&dyn Policy>,
     plans: Vec<Plan>,
     keep_states: bool,
+    watch: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Episode>, EngineError> {
     let version = student.version();
     let mut live: Vec<Live> =
-        plans.into_par_iter().map(|plan| start(setup, plan, version)).collect();
+        plans.into_par_iter().map(|plan| start(config, plan, version)).collect();
     while live.iter().any(|live| !live.over) {
-        take_turns(setup, student, teacher, &mut live, keep_states)?;
+        take_turns(config, student, teacher, &mut live, keep_states)?;
+        watch(live.iter().filter(|live| live.over).count(), live.len());
     }
     Ok(live.into_iter().map(|live| live.episode).collect())
 }
 
-fn start(setup: &Setup, plan: Plan, version: u64) -> Live {
+fn start(config: &RolloutConfig, plan: Plan, version: u64) -> Live {
     let episode = Episode {
         version,
         prefix: 0,
@@ -147,7 +153,7 @@ fn start(setup: &Setup, plan: Plan, version: u64) -> Live {
         plan,
     };
     let mut live = Live { player: None, episode, over: false };
-    let begun = setup.benchmark.clone().environment().and_then(|mut environment| {
+    let begun = config.benchmark.clone().environment().and_then(|mut environment| {
         let view = environment.reset(&live.episode.plan.task)?;
         Ok(Player::new(environment, view))
     });
@@ -163,13 +169,13 @@ fn start(setup: &Setup, plan: Plan, version: u64) -> Live {
         live.episode.plan.reference.iter().flatten().take(prefix).cloned().collect();
     for action in actions {
         let Some(player) = &mut live.player else { break };
-        if let Err(error) = player.act(setup, &action, None) {
+        if let Err(error) = player.act(config, &action, None) {
             live.finish(EpisodeEnd::Failed, Some(error.to_string()));
             return live;
         }
         live.episode.prefix += 1;
     }
-    live.settle(setup.turn_limit);
+    live.settle(config.turn_limit);
     live
 }
 
@@ -182,7 +188,7 @@ struct Pending {
 }
 
 fn take_turns(
-    setup: &Setup,
+    config: &RolloutConfig,
     student: &dyn Policy,
     teacher: Option<&dyn Policy>,
     live: &mut [Live],
@@ -190,15 +196,15 @@ fn take_turns(
 ) -> Result<(), EngineError> {
     let mut pending = Vec::new();
     for (index, episode) in live.iter_mut().enumerate().filter(|(_, episode)| !episode.over) {
-        if setup.deadline.has_passed() {
+        if config.deadline.has_passed() {
             episode.finish(EpisodeEnd::Failed, Some("the deadline passed".to_owned()));
             continue;
         }
-        if let Some(turn) = prepare(setup, student, teacher, index, episode, keep_states)? {
+        if let Some(turn) = prepare(config, student, teacher, index, episode, keep_states)? {
             pending.push(turn);
         }
     }
-    let answers = answer(setup, student, teacher, &pending)?;
+    let answers = answer(config, student, teacher, &pending)?;
     let mut work: Vec<Option<(Pending, Result<Completion, CallFailure>)>> =
         live.iter().map(|_| None).collect();
     for (turn, answer) in pending.into_iter().zip(answers) {
@@ -211,15 +217,14 @@ fn take_turns(
                 (Actor::Teacher, Some(teacher)) => teacher.codec(),
                 _ => student.codec(),
             };
-            let text = answer.as_ref().ok().map(|done| codec.text(&done.tokens));
-            apply(setup, episode, turn, answer, text);
+            apply(config, episode, turn, Reply::from_completion(codec, answer));
         }
     });
     Ok(())
 }
 
 fn prepare(
-    setup: &Setup,
+    config: &RolloutConfig,
     student: &dyn Policy,
     teacher: Option<&dyn Policy>,
     index: usize,
@@ -252,11 +257,11 @@ fn prepare(
     } else {
         None
     };
-    let prompt = player.prompt(setup, policy.codec(), &player.message(setup))?;
+    let prompt = player.prompt(config, policy.codec(), &player.message(config))?;
     let call = GenerateCall {
         prompt,
-        max_prompt_tokens: setup.max_prompt_tokens,
-        max_new_tokens: setup.max_response_tokens,
+        max_prompt_tokens: config.max_prompt_tokens,
+        max_new_tokens: config.max_response_tokens,
         sampling: plan.sampling,
         stream: StreamKey::new(plan.seed, plan.batch, plan.key, purpose, number as u32),
     };
@@ -265,7 +270,7 @@ fn prepare(
 
 /// One batched call per model, answers in the order of `pending`.
 fn answer(
-    setup: &Setup,
+    config: &RolloutConfig,
     student: &dyn Policy,
     teacher: Option<&dyn Policy>,
     pending: &[Pending],
@@ -273,24 +278,23 @@ fn answer(
     let mut answers: Vec<Result<Completion, CallFailure>> =
         pending.iter().map(|_| Err(CallFailure::Engine)).collect();
     for (actor, policy) in [(Actor::Student, Some(student)), (Actor::Teacher, teacher)] {
-        let places: Vec<usize> =
-            (0..pending.len()).filter(|&place| pending[place].actor == actor).collect();
-        let (Some(policy), false) = (policy, places.is_empty()) else { continue };
+        let asked: Vec<usize> =
+            (0..pending.len()).filter(|&index| pending[index].actor == actor).collect();
+        let (Some(policy), false) = (policy, asked.is_empty()) else { continue };
         let calls: Vec<GenerateCall> =
-            places.iter().map(|&place| pending[place].call.clone()).collect();
-        for (place, answer) in places.into_iter().zip(policy.generate(&calls, setup.deadline)?) {
-            answers[place] = answer;
+            asked.iter().map(|&index| pending[index].call.clone()).collect();
+        for (index, answer) in asked.into_iter().zip(policy.generate(&calls, config.deadline)?) {
+            answers[index] = answer;
         }
     }
     Ok(answers)
 }
 
 fn apply(
-    setup: &Setup,
+    config: &RolloutConfig,
     live: &mut Live,
     turn: Pending,
-    answer: Result<Completion, CallFailure>,
-    text: Option<Result<String, EngineError>>,
+    reply: Result<Reply, CallFailure>,
 ) {
     let Some(player) = &mut live.player else { return };
     let mut record = Turn {
@@ -302,44 +306,38 @@ fn apply(
         response: Vec::new(),
         logprobs: Vec::new(),
         text: String::new(),
+        truncated: false,
         action: None,
+        admissible: false,
         dropped: None,
     };
     let conversation = player.conversation().to_vec();
-    let refused = match (answer, text) {
-        (Ok(completion), Some(Ok(text))) => {
-            record.action = parse::action(&text).map(str::to_owned);
-            record.response = completion.tokens;
-            record.logprobs = completion.logprobs;
-            record.text = text;
-            None
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(failure) => {
+            record.dropped = Some(turn_drop(failure));
+            live.episode.turns.push(record);
+            live.episode.conversations.push(conversation);
+            let end = match failure {
+                CallFailure::PromptTooLong => EpisodeEnd::PromptTooLong,
+                CallFailure::Timeout | CallFailure::Engine => EpisodeEnd::Failed,
+            };
+            live.finish(end, Some(failure.to_string()));
+            return;
         }
-        (Err(CallFailure::PromptTooLong), _) => Some((
-            TurnDrop::PromptTooLong,
-            EpisodeEnd::PromptTooLong,
-            CallFailure::PromptTooLong.to_string(),
-        )),
-        (Err(failure), _) => {
-            Some((TurnDrop::EngineFailed, EpisodeEnd::Failed, failure.to_string()))
-        }
-        (Ok(_), Some(Err(error))) => {
-            Some((TurnDrop::EngineFailed, EpisodeEnd::Failed, error.to_string()))
-        }
-        (Ok(_), None) => Some((TurnDrop::EngineFailed, EpisodeEnd::Failed, "no text".to_owned())),
     };
-    if let Some((reason, end, message)) = refused {
-        record.dropped = Some(reason);
-        live.episode.turns.push(record);
-        live.episode.conversations.push(conversation);
-        live.finish(end, Some(message));
-        return;
-    }
+    record.admissible = reply.is_admissible(config, &player.view);
+    record.response = reply.tokens;
+    record.logprobs = reply.logprobs;
+    record.truncated = reply.truncated;
+    record.action = reply.action;
+    record.text = reply.text;
     let action = record.action.clone().unwrap_or_default();
-    let acted = player.act(setup, &action, Some(&record.text));
+    let acted = player.act(config, &action, Some(&record.text));
     live.episode.turns.push(record);
     live.episode.conversations.push(conversation);
     match acted {
-        Ok(()) => live.settle(setup.turn_limit),
+        Ok(()) => live.settle(config.turn_limit),
         Err(error) => live.finish(EpisodeEnd::Failed, Some(error.to_string())),
     }
 }

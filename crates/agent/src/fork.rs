@@ -4,37 +4,37 @@
 //! fork, one per continuation turn, one for the judging. The two branches of a fork share all of their history, so
 //! an engine that shares common prefixes computes it once.
 
+mod branch;
 mod judge;
 
 use lens_engine::{
-    CallFailure, CrossContextTarget, EngineError, GenerateCall, Message, Policy, Sampling, Teacher,
+    CallFailure, EngineError, GenerateCall, Message, Models, Policy, Sampling, Target,
 };
-use lens_env::{Actions, PastStep, Status};
-use lens_opd::episode::Actor;
+use lens_env::PastStep;
 use lens_opd::random::{Purpose, StreamKey};
-use lens_opd::validate::fork::{BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkRequest, Side};
+use lens_opd::validate::fork::{FinishedFork, ForkDrop, ForkKind, ForkRequest, Side};
 use rayon::prelude::*;
 
+use crate::config::RolloutConfig;
 use crate::episode::{Episode, Turn};
-use crate::parse;
-use crate::player::Player;
 use crate::prompts::{diagnostic_cue, hinted_message};
-use crate::setup::Setup;
+use crate::reply::Reply;
+use branch::BranchRun;
 
 /// How the forks of a batch are sampled.
 #[derive(Debug, Clone, Copy)]
-pub struct ForkSetting {
+pub struct ForkConfig {
     /// The run's seed.
     pub seed: u64,
     /// The explorer batch.
     pub batch: u64,
     /// How the student's tokens are drawn.
     pub sampling: Sampling,
-    /// The longest hint.
-    pub hint_tokens: usize,
+    /// Whether hinted responses become targets; without it the internalization gap is not measured.
+    pub snapshot_targets: bool,
 }
 
-/// One turn of a branch, for the books.
+/// One turn of a branch, for the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BranchTurn {
     /// What was seen before acting.
@@ -43,16 +43,18 @@ pub struct BranchTurn {
     pub text: String,
     /// The action.
     pub action: Option<String>,
+    /// The hint-free prompt the teacher judged the response in.
+    pub prompt: Vec<u32>,
 }
 
-/// A branch, for the books.
+/// A branch, for the log.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BranchLog {
     /// The fork turn first, then the continuation.
     pub turns: Vec<BranchTurn>,
 }
 
-/// A fork that was run, with what training and the books need of it.
+/// A fork that was run, with what training and the log need of it.
 #[derive(Debug, Clone)]
 pub struct ForkRun {
     /// What the method sees.
@@ -63,421 +65,308 @@ pub struct ForkRun {
     pub base: BranchLog,
     /// The branch with it.
     pub guided: BranchLog,
-    /// The hint-free prompt at the fork turn.
-    pub plain_prompt: Vec<u32>,
+    /// The prompt of the fork turn with the hint in it; empty where there was no hint.
+    pub hinted_prompt: Vec<u32>,
     /// The guided response's tokens.
     pub guided_response: Vec<u32>,
-    /// The snapshot's own view of the guided response, for internalisation.
-    pub target: Option<CrossContextTarget>,
+    /// What the guided response is pulled toward: the student's own view of it, or the teacher's.
+    pub target: Option<Target>,
 }
 
-/// A branch on its way.
-struct Walk {
-    fork: usize,
-    side: Side,
-    player: Player,
-    turns: Vec<WalkTurn>,
-    end: Option<BranchEnd>,
-}
-
-struct WalkTurn {
-    number: usize,
-    /// The hint-free prompt, which the teacher judges in.
-    prompt: Vec<u32>,
-    response: Vec<u32>,
-    logprobs: Vec<f32>,
-    actor: Actor,
-    log: BranchTurn,
-}
-
-/// A fork on its way.
-struct Work<'a> {
+/// A fork on its way. Its two branches exist as long as nothing has gone wrong.
+struct ForkJob<'a> {
     request: &'a ForkRequest,
-    turn: Option<&'a Turn>,
-    past: Vec<PastStep>,
-    conversation: Vec<Message>,
     hint: Option<String>,
-    bridge: Option<(Vec<u32>, Vec<f32>, String)>,
-    plain_prompt: Vec<u32>,
     hinted_prompt: Vec<u32>,
-    dropped: Option<ForkDrop>,
+    open: Result<OpenFork<'a>, ForkDrop>,
 }
+
+/// A fork whose state was restored twice.
+struct OpenFork<'a> {
+    /// The turn as it was played the first time.
+    turn: &'a Turn,
+    /// The hint-free prompt of the fork turn.
+    plain_prompt: Vec<u32>,
+    base: BranchRun,
+    guided: BranchRun,
+}
+
+impl OpenFork<'_> {
+    fn branch(&mut self, side: Side) -> &mut BranchRun {
+        match side {
+            Side::Base => &mut self.base,
+            Side::Guided => &mut self.guided,
+        }
+    }
+}
+
+/// The branches in the order their calls are made.
+const SIDES: [Side; 2] = [Side::Base, Side::Guided];
 
 /// Runs all forks asked for, side by side. The answers are in the order of the requests.
 pub fn run_forks(
-    setup: &Setup,
-    setting: &ForkSetting,
-    student: &dyn Policy,
-    teacher: &dyn Teacher,
+    config: &RolloutConfig,
+    forks: &ForkConfig,
+    models: &dyn Models,
     episodes: &[Episode],
     requests: &[ForkRequest],
 ) -> Result<Vec<ForkRun>, EngineError> {
-    let mut works: Vec<Work<'_>> = requests.iter().map(|request| find(episodes, request)).collect();
-    let mut walks = restore_all(setup, &mut works);
-    guide(setup, setting, teacher, &mut works, &walks)?;
-    walks.retain(|walk| works[walk.fork].dropped.is_none());
-    fork_turn(setup, setting, student, &mut works, &mut walks)?;
-    let longest = requests.iter().map(|request| request.continuation_turns).max().unwrap_or(0);
-    for _ in 0..longest {
-        continue_turn(setup, setting, student, &works, &mut walks)?;
-    }
-    for walk in &mut walks {
-        walk.end.get_or_insert(BranchEnd::Horizon);
-    }
-    judge::finish(setup, student, teacher, works, &walks)
-}
-
-fn find<'a>(episodes: &'a [Episode], request: &'a ForkRequest) -> Work<'a> {
-    let mut work = Work {
-        request,
-        turn: None,
-        past: Vec::new(),
-        conversation: Vec::new(),
-        hint: None,
-        bridge: None,
-        plain_prompt: Vec::new(),
-        hinted_prompt: Vec::new(),
-        dropped: Some(ForkDrop::RestoreFailed),
-    };
-    let Some(episode) = episodes.iter().find(|episode| episode.plan.key == request.episode) else {
-        return work;
-    };
-    let place = episode.turns.iter().position(|turn| turn.number == request.turn);
-    if let Some(place) = place {
-        work.turn = Some(&episode.turns[place]);
-        work.past = episode.past[..request.turn.min(episode.past.len())].to_vec();
-        work.conversation.clone_from(&episode.conversations[place]);
-        work.dropped = None;
-    }
-    work
-}
-
-/// Two restored players per fork; a fork whose state cannot be restored exactly is dropped with the reason.
-fn restore_all(setup: &Setup, works: &mut [Work<'_>]) -> Vec<Walk> {
-    let restored: Vec<(Vec<Walk>, Option<ForkDrop>)> = works
+    let mut jobs: Vec<ForkJob<'_>> = requests
         .par_iter()
-        .enumerate()
-        .map(|(fork, work)| {
-            if let Some(reason) = work.dropped {
-                return (Vec::new(), Some(reason));
-            }
-            let mut walks = Vec::with_capacity(2);
-            for side in [Side::Base, Side::Guided] {
-                match restore(setup, work) {
-                    Ok(player) => {
-                        walks.push(Walk { fork, side, player, turns: Vec::new(), end: None });
-                    }
-                    Err(reason) => return (Vec::new(), Some(reason)),
-                }
-            }
-            (walks, None)
+        .map(|request| ForkJob {
+            request,
+            hint: None,
+            hinted_prompt: Vec::new(),
+            open: restore(config, episodes, request),
         })
         .collect();
-    let mut walks = Vec::with_capacity(2 * works.len());
-    for (work, (pair, dropped)) in works.iter_mut().zip(restored) {
-        work.dropped = dropped;
-        walks.extend(pair);
+    let bridges = guide(config, forks, models.teacher(), &mut jobs)?;
+    fork_turn(config, forks, models.student(), &mut jobs, bridges)?;
+    let longest = requests.iter().map(|request| request.continuation_turns).max().unwrap_or(0);
+    for _ in 0..longest {
+        continue_turn(config, forks, models.student(), &mut jobs)?;
     }
-    walks
+    judge::finish(config, forks, models, jobs)
 }
 
-fn restore(setup: &Setup, work: &Work<'_>) -> Result<Player, ForkDrop> {
-    let turn = work.turn.ok_or(ForkDrop::RestoreFailed)?;
+/// Restores the state before the fork turn twice; a state that cannot be restored exactly is a reason to drop the fork.
+fn restore<'a>(
+    config: &RolloutConfig,
+    episodes: &'a [Episode],
+    request: &ForkRequest,
+) -> Result<OpenFork<'a>, ForkDrop> {
+    let episode = episodes
+        .iter()
+        .find(|episode| episode.plan.key == request.episode)
+        .ok_or(ForkDrop::RestoreFailed)?;
+    let index = episode
+        .turns
+        .iter()
+        .position(|turn| turn.number == request.turn)
+        .ok_or(ForkDrop::RestoreFailed)?;
+    let turn = &episode.turns[index];
+    let past = &episode.past[..request.turn.min(episode.past.len())];
+    let conversation = &episode.conversations[index];
+    let base = restored(config, turn, past, conversation)?;
+    let guided = restored(config, turn, past, conversation)?;
+    Ok(OpenFork { turn, plain_prompt: Vec::new(), base, guided })
+}
+
+fn restored(
+    config: &RolloutConfig,
+    turn: &Turn,
+    past: &[PastStep],
+    conversation: &[Message],
+) -> Result<BranchRun, ForkDrop> {
     let snapshot = turn.snapshot.as_ref().ok_or(ForkDrop::RestoreFailed)?;
     let mut environment =
-        setup.benchmark.clone().environment().map_err(|_| ForkDrop::RestoreFailed)?;
+        config.benchmark.clone().environment().map_err(|_| ForkDrop::RestoreFailed)?;
     let view = environment.restore(snapshot).map_err(|_| ForkDrop::RestoreFailed)?;
     if view.fingerprint() != turn.view.fingerprint() {
         return Err(ForkDrop::RestoreMismatch);
     }
-    Ok(Player::restored(environment, view, work.past.clone(), work.conversation.clone()))
+    Ok(BranchRun::new(environment, view, past.to_vec(), conversation.to_vec()))
 }
 
-/// Asks the teacher for every fork's hint or bridge, and prepares the prompts of the fork turn.
+/// Asks the teacher for every fork's hint or bridge. Bridges come back by the fork's index.
 fn guide(
-    setup: &Setup,
-    setting: &ForkSetting,
-    teacher: &dyn Teacher,
-    works: &mut [Work<'_>],
-    walks: &[Walk],
-) -> Result<(), EngineError> {
-    let mut places = Vec::new();
-    let mut calls = Vec::new();
-    for walk in walks.iter().filter(|walk| walk.side == Side::Base) {
-        let work = &works[walk.fork];
-        let Some(turn) = work.turn else { continue };
-        let (messages, sampling, longest) = match work.request.kind {
-            ForkKind::Hint { .. } => {
-                let proposed = turn.action.clone().unwrap_or_default();
-                let cue =
-                    diagnostic_cue(setup.prompt_style(), &walk.player.window(setup), &proposed);
-                (
-                    teacher.codec().prompt(&[Message::user(cue)])?,
-                    Sampling::GREEDY,
-                    setting.hint_tokens,
-                )
+    config: &RolloutConfig,
+    forks: &ForkConfig,
+    teacher: &dyn Policy,
+    jobs: &mut [ForkJob<'_>],
+) -> Result<Vec<Option<Reply>>, EngineError> {
+    let mut bridges: Vec<Option<Reply>> = jobs.iter().map(|_| None).collect();
+    let (mut asked, mut calls) = (Vec::new(), Vec::new());
+    for (index, job) in jobs.iter().enumerate() {
+        let Ok(open) = &job.open else { continue };
+        let player = &open.base.player;
+        let (prompt, sampling, max_new_tokens) = match job.request.kind {
+            ForkKind::Hint { tokens, .. } => {
+                let proposed = open.turn.action.clone().unwrap_or_default();
+                let cue = diagnostic_cue(config.prompt_style(), &player.window(config), &proposed);
+                (teacher.codec().prompt(&[Message::user(cue)])?, Sampling::GREEDY, tokens)
             }
             ForkKind::Bridge => {
-                let message = walk.player.message(setup);
-                (
-                    walk.player.prompt(setup, teacher.codec(), &message)?,
-                    Sampling::at(1.0),
-                    setup.max_response_tokens,
-                )
+                let message = player.message(config);
+                let prompt = player.prompt(config, teacher.codec(), &message)?;
+                (prompt, Sampling::at(1.0), config.max_response_tokens)
             }
         };
-        places.push(walk.fork);
+        let ForkRequest { episode, turn, .. } = *job.request;
+        asked.push(index);
         calls.push(GenerateCall {
-            prompt: messages,
-            max_prompt_tokens: setup.max_prompt_tokens,
-            max_new_tokens: longest,
+            prompt,
+            max_prompt_tokens: config.max_prompt_tokens,
+            max_new_tokens,
             sampling,
-            stream: StreamKey::new(
-                setting.seed,
-                setting.batch,
-                work.request.episode,
-                Purpose::Teacher,
-                work.request.turn as u32,
-            ),
+            stream: StreamKey::new(forks.seed, forks.batch, episode, Purpose::Teacher, turn as u32),
         });
     }
-    for (fork, answer) in places.into_iter().zip(teacher.generate(&calls, setup.deadline)?) {
-        let work = &mut works[fork];
-        match answer {
-            Err(CallFailure::Timeout) => work.dropped = Some(ForkDrop::Timeout),
-            Err(_) => work.dropped = Some(ForkDrop::HintFailed),
-            Ok(completion) => {
-                let text = teacher.codec().text(&completion.tokens)?;
-                match work.request.kind {
-                    ForkKind::Hint { .. } => {
-                        let hint = one_sentence(&text);
-                        if hint.is_empty() {
-                            work.dropped = Some(ForkDrop::HintEmpty);
-                        } else {
-                            work.hint = Some(hint);
-                        }
-                    }
-                    ForkKind::Bridge => {
-                        work.bridge = Some((completion.tokens, completion.logprobs, text));
-                    }
+    for (index, answer) in asked.into_iter().zip(teacher.generate(&calls, config.deadline)?) {
+        let job = &mut jobs[index];
+        let reply = match Reply::from_completion(teacher.codec(), answer) {
+            Ok(reply) => reply,
+            Err(failure) => {
+                job.open = Err(match failure {
+                    CallFailure::Timeout => ForkDrop::Timeout,
+                    CallFailure::PromptTooLong => ForkDrop::PromptTooLong,
+                    CallFailure::Engine => ForkDrop::HintFailed,
+                });
+                continue;
+            }
+        };
+        match job.request.kind {
+            ForkKind::Bridge => bridges[index] = Some(reply),
+            ForkKind::Hint { .. } => {
+                let hint = one_line(&reply.text);
+                if hint.is_empty() {
+                    job.open = Err(ForkDrop::HintEmpty);
+                } else {
+                    job.hint = Some(hint);
                 }
             }
         }
     }
-    Ok(())
+    Ok(bridges)
 }
 
-/// The hint as one line of text.
-fn one_sentence(text: &str) -> String {
+fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The fork turn of both branches of every fork.
+/// The fork turn of both branches of every fork. A fork whose branches do not both have one is dropped.
 fn fork_turn(
-    setup: &Setup,
-    setting: &ForkSetting,
+    config: &RolloutConfig,
+    forks: &ForkConfig,
     student: &dyn Policy,
-    works: &mut [Work<'_>],
-    walks: &mut Vec<Walk>,
+    jobs: &mut [ForkJob<'_>],
+    mut bridges: Vec<Option<Reply>>,
 ) -> Result<(), EngineError> {
-    let mut places = Vec::new();
     let mut calls = Vec::new();
-    for (place, walk) in walks.iter().enumerate() {
-        let message = walk.player.message(setup);
-        let work = &mut works[walk.fork];
-        let plain = walk.player.prompt(setup, student.codec(), &message)?;
-        work.plain_prompt.clone_from(&plain);
-        let ForkKind::Hint { feedback } = work.request.kind else { continue };
-        let prompt = match walk.side {
-            Side::Base => plain,
-            Side::Guided => {
-                let proposed = work.turn.and_then(|turn| turn.action.clone()).unwrap_or_default();
-                let hint = work.hint.as_deref().unwrap_or_default();
-                let hinted = hinted_message(&message, &proposed, hint, feedback);
-                work.hinted_prompt = walk.player.prompt(setup, student.codec(), &hinted)?;
-                work.hinted_prompt.clone()
-            }
-        };
-        places.push(place);
-        calls.push(student_call(setup, setting, work.request, walk, prompt));
-    }
-    let mut answers: Vec<Option<Written>> = walks.iter().map(|_| None).collect();
-    for (place, answer) in places.into_iter().zip(student.generate(&calls, setup.deadline)?) {
-        answers[place] = Some(match answer {
-            Ok(completion) => {
-                let text = student.codec().text(&completion.tokens)?;
-                let action = parse::action(&text).map(str::to_owned);
-                Written::Turn {
-                    response: completion.tokens,
-                    logprobs: completion.logprobs,
-                    text,
-                    action,
-                    actor: Actor::Student,
-                }
-            }
-            Err(failure) => Written::Failed(branch_end(failure)),
-        });
-    }
-    for (walk, answer) in walks.iter_mut().zip(answers) {
-        let work = &mut works[walk.fork];
-        let written = answer.unwrap_or_else(|| bridge_turn(work, walk));
-        walk.take(setup, work.plain_prompt.clone(), written);
-    }
-    // A bridge that cannot be executed as it stands is no bridge.
-    for walk in walks.iter() {
-        let work = &mut works[walk.fork];
-        if work.request.kind == ForkKind::Bridge && work.dropped.is_none() {
-            work.dropped = bridge_fault(work, walk);
+    for job in jobs.iter_mut() {
+        let Ok(open) = &mut job.open else { continue };
+        let player = &open.base.player;
+        let message = player.message(config);
+        open.plain_prompt = player.prompt(config, student.codec(), &message)?;
+        let ForkKind::Hint { prompt: style, .. } = job.request.kind else { continue };
+        let proposed = open.turn.action.clone().unwrap_or_default();
+        let hint = job.hint.as_deref().unwrap_or_default();
+        let hinted = hinted_message(&message, &proposed, hint, style);
+        job.hinted_prompt = player.prompt(config, student.codec(), &hinted)?;
+        for side in SIDES {
+            let prompt = match side {
+                Side::Base => open.plain_prompt.clone(),
+                Side::Guided => job.hinted_prompt.clone(),
+            };
+            calls.push(student_call(config, forks, job.request, side, player.past().len(), prompt));
         }
     }
-    walks.retain(|walk| works[walk.fork].dropped.is_none());
+    let mut answers = student.generate(&calls, config.deadline)?.into_iter();
+    for (index, job) in jobs.iter_mut().enumerate() {
+        let Ok(open) = &mut job.open else { continue };
+        let replies = match job.request.kind {
+            ForkKind::Hint { .. } => SIDES.map(|_| {
+                let answer = answers.next().unwrap_or(Err(CallFailure::Engine));
+                Reply::from_completion(student.codec(), answer)
+            }),
+            ForkKind::Bridge => {
+                let bridge = bridges[index].take().ok_or(CallFailure::Engine);
+                [Ok(original(open.turn)), bridge]
+            }
+        };
+        if let Err(reason) = take_fork_turns(config, job.request.kind, open, replies) {
+            job.open = Err(reason);
+        }
+    }
     Ok(())
 }
 
-/// What a model wrote, or why it did not.
-enum Written {
-    Turn {
-        response: Vec<u32>,
-        logprobs: Vec<f32>,
-        text: String,
-        action: Option<String>,
-        actor: Actor,
-    },
-    Failed(BranchEnd),
+/// Carries out the fork turns of both branches, or says why the fork is none.
+fn take_fork_turns(
+    config: &RolloutConfig,
+    kind: ForkKind,
+    open: &mut OpenFork<'_>,
+    replies: [Result<Reply, CallFailure>; 2],
+) -> Result<(), ForkDrop> {
+    for (side, reply) in SIDES.into_iter().zip(replies) {
+        let reply = reply.map_err(|failure| match failure {
+            CallFailure::PromptTooLong => ForkDrop::PromptTooLong,
+            CallFailure::Timeout => ForkDrop::Timeout,
+            CallFailure::Engine => ForkDrop::EngineFailure,
+        })?;
+        // A bridge that cannot be executed as it stands is no bridge.
+        if kind == ForkKind::Bridge {
+            if reply.action.is_none() {
+                return Err(ForkDrop::UnparsedAction);
+            }
+            if !reply.is_admissible(config, &open.turn.view) {
+                return Err(ForkDrop::InadmissibleAction);
+            }
+        }
+        let by_teacher = side == Side::Guided && kind == ForkKind::Bridge;
+        let prompt = open.plain_prompt.clone();
+        open.branch(side).play_turn(config, prompt, reply, by_teacher);
+    }
+    Ok(())
 }
 
-/// The fork turn of a bridge fork: the original action again, or the teacher's own turn.
-fn bridge_turn(work: &Work<'_>, walk: &Walk) -> Written {
-    match (walk.side, work.turn, &work.bridge) {
-        (Side::Base, Some(turn), _) => Written::Turn {
-            response: turn.response.clone(),
-            logprobs: turn.logprobs.clone(),
-            text: turn.text.clone(),
-            action: turn.action.clone(),
-            actor: Actor::Student,
-        },
-        (Side::Guided, _, Some((response, logprobs, text))) => Written::Turn {
-            response: response.clone(),
-            logprobs: logprobs.clone(),
-            text: text.clone(),
-            action: parse::action(text).map(str::to_owned),
-            actor: Actor::Teacher,
-        },
-        _ => Written::Failed(BranchEnd::EngineFailure),
+/// The turn as it was played the first time, to be executed again.
+fn original(turn: &Turn) -> Reply {
+    Reply {
+        tokens: turn.response.clone(),
+        logprobs: turn.logprobs.clone(),
+        text: turn.text.clone(),
+        action: turn.action.clone(),
+        truncated: turn.truncated,
     }
 }
 
-fn bridge_fault(work: &Work<'_>, walk: &Walk) -> Option<ForkDrop> {
-    let first = walk.turns.first()?;
-    let Some(action) = &first.log.action else { return Some(ForkDrop::UnparsedAction) };
-    let admissible = match &work.turn?.view.actions {
-        Actions::Commands(commands) => commands.contains(action),
-        // Templates cannot be checked without the environment; it answers nonsense with its own text.
-        Actions::Templates { .. } | Actions::Free => true,
-    };
-    (!admissible).then_some(ForkDrop::InadmissibleAction)
-}
-
 fn student_call(
-    setup: &Setup,
-    setting: &ForkSetting,
+    config: &RolloutConfig,
+    forks: &ForkConfig,
     request: &ForkRequest,
-    walk: &Walk,
+    side: Side,
+    turn: usize,
     prompt: Vec<u32>,
 ) -> GenerateCall {
     GenerateCall {
         prompt,
-        max_prompt_tokens: setup.max_prompt_tokens,
-        max_new_tokens: setup.max_response_tokens,
-        sampling: setting.sampling,
-        stream: request.stream(setting.seed, setting.batch, walk.side, walk.player.past().len()),
-    }
-}
-
-fn branch_end(failure: CallFailure) -> BranchEnd {
-    match failure {
-        CallFailure::PromptTooLong => BranchEnd::PromptTooLong,
-        CallFailure::Timeout => BranchEnd::Timeout,
-        CallFailure::Engine => BranchEnd::EngineFailure,
+        max_prompt_tokens: config.max_prompt_tokens,
+        max_new_tokens: config.max_response_tokens,
+        sampling: forks.sampling,
+        stream: request.stream(forks.seed, forks.batch, side, turn),
     }
 }
 
 /// One more turn of every branch that goes on.
 fn continue_turn(
-    setup: &Setup,
-    setting: &ForkSetting,
+    config: &RolloutConfig,
+    forks: &ForkConfig,
     student: &dyn Policy,
-    works: &[Work<'_>],
-    walks: &mut [Walk],
+    jobs: &mut [ForkJob<'_>],
 ) -> Result<(), EngineError> {
-    let mut places = Vec::new();
-    let mut calls = Vec::new();
-    for (place, walk) in walks.iter_mut().enumerate() {
-        let request = works[walk.fork].request;
-        if walk.end.is_some() {
-            continue;
-        }
-        if setup.deadline.has_passed() {
-            walk.end = Some(BranchEnd::Timeout);
-        } else if let Status::Ended { success } = walk.player.view.status {
-            walk.end = Some(BranchEnd::Ended { success });
-        } else if walk.player.past().len() >= setup.turn_limit {
-            walk.end = Some(BranchEnd::TurnLimit);
-        } else if walk.turns.len() > request.continuation_turns {
-            walk.end = Some(BranchEnd::Horizon);
-        } else {
-            let message = walk.player.message(setup);
-            let prompt = walk.player.prompt(setup, student.codec(), &message)?;
-            places.push(place);
-            calls.push(student_call(setup, setting, request, walk, prompt));
+    let (mut asked, mut calls) = (Vec::new(), Vec::new());
+    for (index, job) in jobs.iter_mut().enumerate() {
+        let request = job.request;
+        let Ok(open) = &mut job.open else { continue };
+        for side in SIDES {
+            let branch = open.branch(side);
+            if !branch.goes_on(config, request.continuation_turns) {
+                continue;
+            }
+            let message = branch.player.message(config);
+            let prompt = branch.player.prompt(config, student.codec(), &message)?;
+            let turn = branch.player.past().len();
+            asked.push((index, side));
+            calls.push(student_call(config, forks, request, side, turn, prompt));
         }
     }
-    let answers = student.generate(&calls, setup.deadline)?;
-    for ((place, call), answer) in places.into_iter().zip(calls).zip(answers) {
-        let written = match answer {
-            Ok(completion) => {
-                let text = student.codec().text(&completion.tokens)?;
-                let action = parse::action(&text).map(str::to_owned);
-                Written::Turn {
-                    response: completion.tokens,
-                    logprobs: completion.logprobs,
-                    text,
-                    action,
-                    actor: Actor::Student,
-                }
-            }
-            Err(failure) => Written::Failed(branch_end(failure)),
-        };
-        walks[place].take(setup, call.prompt, written);
+    let answers = student.generate(&calls, config.deadline)?;
+    for (((index, side), call), answer) in asked.into_iter().zip(calls).zip(answers) {
+        if let Ok(open) = &mut jobs[index].open {
+            let reply = Reply::from_completion(student.codec(), answer);
+            open.branch(side).continue_with(config, call.prompt, reply);
+        }
     }
     Ok(())
-}
-
-impl Walk {
-    /// Books a turn and carries out its action.
-    fn take(&mut self, setup: &Setup, prompt: Vec<u32>, written: Written) {
-        let (response, logprobs, text, action, actor) = match written {
-            Written::Failed(end) => {
-                self.end = Some(end);
-                return;
-            }
-            Written::Turn { response, logprobs, text, action, actor } => {
-                (response, logprobs, text, action, actor)
-            }
-        };
-        let number = self.player.past().len();
-        let observation = self.player.view.observation.clone();
-        let acted = self.player.act(setup, action.as_deref().unwrap_or_default(), Some(&text));
-        let log = BranchTurn { observation, text, action };
-        self.turns.push(WalkTurn { number, prompt, response, logprobs, actor, log });
-        if acted.is_err() {
-            self.end = Some(BranchEnd::EngineFailure);
-        } else if let Status::Ended { success } = self.player.view.status {
-            self.end = Some(BranchEnd::Ended { success });
-        }
-    }
-
-    fn log(&self) -> BranchLog {
-        BranchLog { turns: self.turns.iter().map(|turn| turn.log.clone()).collect() }
-    }
 }

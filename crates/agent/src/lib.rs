@@ -5,15 +5,16 @@
 //! [`score`] lets the teacher judge what came of it. Every dropped turn, episode or fork keeps its reason.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod episode;
 pub mod fork;
 pub mod parse;
 mod player;
 pub mod prompts;
+mod reply;
 pub mod score;
-pub mod setup;
 
+pub use config::{Context, RolloutConfig};
 pub use episode::{Episode, Plan, Turn, play};
-pub use fork::{BranchLog, ForkRun, run_forks};
-pub use score::score_batch;
-pub use setup::{Context, Setup};
+pub use fork::{BranchLog, ForkConfig, ForkRun, run_forks};
+pub use score::{Judged, score_batch};

@@ -3,8 +3,8 @@
 use lens_engine::{Codec, EngineError, Message};
 use lens_env::{EnvError, Environment, PastStep, Status, View, Window};
 
+use crate::config::{Context, RolloutConfig};
 use crate::prompts::turn_message;
-use crate::setup::{Context, Setup};
 
 /// A running episode or branch.
 pub(crate) struct Player {
@@ -34,22 +34,22 @@ impl Player {
     }
 
     /// What the prompt shows: the task, the latest steps, the present.
-    pub(crate) fn window(&self, setup: &Setup) -> Window {
-        Window::new(&self.view, &self.past, setup.history)
+    pub(crate) fn window(&self, config: &RolloutConfig) -> Window {
+        Window::new(&self.view, &self.past, config.history)
     }
 
-    pub(crate) fn message(&self, setup: &Setup) -> String {
-        turn_message(setup.prompt_style(), &self.window(setup))
+    pub(crate) fn message(&self, config: &RolloutConfig) -> String {
+        turn_message(config.prompt_style(), &self.window(config))
     }
 
     /// The prompt's tokens with `message` as the latest word of the environment's side.
     pub(crate) fn prompt(
         &self,
-        setup: &Setup,
+        config: &RolloutConfig,
         codec: &dyn Codec,
         message: &str,
     ) -> Result<Vec<u32>, EngineError> {
-        match setup.context {
+        match config.context {
             Context::Window => codec.prompt(&[Message::user(message)]),
             Context::Chat => {
                 let mut messages = self.conversation.clone();
@@ -63,12 +63,12 @@ impl Player {
     /// hint-free message either way.
     pub(crate) fn act(
         &mut self,
-        setup: &Setup,
+        config: &RolloutConfig,
         action: &str,
         response: Option<&str>,
     ) -> Result<(), EnvError> {
-        if let (Context::Chat, Some(response)) = (setup.context, response) {
-            self.conversation.push(Message::user(self.message(setup)));
+        if let (Context::Chat, Some(response)) = (config.context, response) {
+            self.conversation.push(Message::user(self.message(config)));
             self.conversation.push(Message::assistant(response));
         }
         let next = self.environment.step(action)?;

@@ -5,7 +5,7 @@
 //! from 1; the paper leaves that to its lineage.
 
 use lens_env::{Actions, CommandStyle, PromptStyle, Window};
-use lens_opd::validate::fork::Feedback;
+use lens_opd::validate::fork::HintPrompt;
 
 /// What stands in the place of a list where the environment gives none.
 const ANY_TEXT: &str = "any text";
@@ -72,11 +72,11 @@ pub fn hinted_message(
     turn_message: &str,
     student_action: &str,
     hint: &str,
-    feedback: Feedback,
+    style: HintPrompt,
 ) -> String {
-    let template = match feedback {
-        Feedback::Incorporate => FEEDBACK_INCORPORATION,
-        Feedback::Reconsider => RECONSIDERATION,
+    let template = match style {
+        HintPrompt::FeedbackIncorporation => FEEDBACK_INCORPORATION,
+        HintPrompt::Reconsideration => RECONSIDERATION,
     };
     let feedback = fill(template, &[("student_action", student_action), ("teacher_hint", hint)]);
     format!("{turn_message}\n\n{feedback}")
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn the_two_ways_to_put_a_hint_differ_only_in_the_last_instruction() {
-        let incorporate = hinted_message("M", "look", "Go.", Feedback::Incorporate);
-        let reconsider = hinted_message("M", "look", "Go.", Feedback::Reconsider);
+        let incorporate = hinted_message("M", "look", "Go.", HintPrompt::FeedbackIncorporation);
+        let reconsider = hinted_message("M", "look", "Go.", HintPrompt::Reconsideration);
         let shared = "M\n\nYou proposed the following action earlier:\n\nlook\n\nTeacher feedback:\n\nGo.\n\n";
         assert_eq!(
             incorporate.strip_prefix(shared),

@@ -1,30 +1,25 @@
 //! Letting the teacher judge a batch of episodes.
 
-use std::sync::Arc;
-
-use lens_engine::{CallFailure, Codec, EngineError, Policy, ScoreCall, ScoredRow, Teacher};
+use lens_engine::{CallFailure, Codec, Compared, EngineError, Models, ScoreCall, Target};
 use lens_opd::episode::{Actor, ScoredBatch, ScoredEpisode, ScoredToken, ScoredTurn, TurnDrop};
 
+use crate::config::RolloutConfig;
 use crate::episode::{Episode, Turn};
-use crate::setup::Setup;
 
-/// The teacher's last hidden states of one turn.
-pub type TurnHidden = Option<Arc<Vec<f32>>>;
-
-/// A judged batch, and what the full-vocabulary loss keeps of it: entry `[episode][turn]`.
+/// A judged batch, and the engine's targets of its turns: entry `[episode][turn]`.
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// What the method sees.
     pub batch: ScoredBatch,
-    /// The teacher's hidden states per episode and turn.
-    pub hidden: Vec<Vec<TurnHidden>>,
+    /// What each turn is pulled toward, where it was judged.
+    pub targets: Vec<Vec<Option<Target>>>,
 }
 
-/// Judges every turn the student played. Teacher turns are not judged: they are imitated as they are.
+/// Judges every turn the student played. Teacher turns are not judged: they are imitated as they are. `detail` asks for
+/// both models' favorite tokens at every position.
 pub fn score_batch(
-    setup: &Setup,
-    student: &dyn Policy,
-    teacher: &dyn Teacher,
+    config: &RolloutConfig,
+    models: &dyn Models,
     number: u64,
     episodes: &[Episode],
     detail: bool,
@@ -34,27 +29,27 @@ pub fn score_batch(
         calls.push(ScoreCall {
             prompt: turn.prompt.clone(),
             response: turn.response.clone(),
+            drawn: Some(turn.logprobs.clone()),
             compare: detail,
+            trainable: true,
             temperature: 1.0,
         });
     }
-    let mut answers = teacher.score(student, &calls, setup.deadline)?.into_iter();
+    let mut answers = models.compare(&calls, config.deadline)?.into_iter();
+    let codec = models.student().codec();
     let mut batch = ScoredBatch {
         number,
-        divergence: teacher.divergence(),
+        divergence: models.divergence(),
         episodes: Vec::with_capacity(episodes.len()),
     };
-    let mut hidden = Vec::with_capacity(episodes.len());
+    let mut targets = Vec::with_capacity(episodes.len());
     for episode in episodes {
-        let mut turns = Vec::with_capacity(episode.turns.len());
-        let mut kept = Vec::with_capacity(episode.turns.len());
-        for turn in &episode.turns {
+        let judged = episode.turns.iter().map(|turn| {
             let answer = if is_judged(turn) { answers.next() } else { None };
-            let (scored, states) = scored_turn(student.codec(), turn, answer);
-            turns.push(scored);
-            kept.push(states);
-        }
-        hidden.push(kept);
+            scored_turn(codec, turn, answer)
+        });
+        let (turns, kept): (Vec<ScoredTurn>, Vec<Option<Target>>) = judged.unzip();
+        targets.push(kept);
         batch.episodes.push(ScoredEpisode {
             episode: episode.plan.key,
             version: episode.version,
@@ -65,7 +60,7 @@ pub fn score_batch(
             turns,
         });
     }
-    Ok(Judged { batch, hidden })
+    Ok(Judged { batch, targets })
 }
 
 fn is_judged(turn: &Turn) -> bool {
@@ -75,26 +70,18 @@ fn is_judged(turn: &Turn) -> bool {
 fn scored_turn(
     codec: &dyn Codec,
     turn: &Turn,
-    answer: Option<Result<ScoredRow, CallFailure>>,
-) -> (ScoredTurn, TurnHidden) {
+    answer: Option<Result<Compared, CallFailure>>,
+) -> (ScoredTurn, Option<Target>) {
     let mut scored = ScoredTurn {
         turn: turn.number,
         actor: turn.actor,
         parsed: turn.action.is_some(),
+        admissible: turn.admissible,
         tokens: tokens_of(codec, &turn.response, &turn.logprobs),
         dropped: turn.dropped,
     };
-    match answer {
-        Some(Ok(row)) => {
-            annotate(&mut scored.tokens, &row);
-            (scored, row.teacher_hidden)
-        }
-        Some(Err(_)) => {
-            scored.dropped = scored.dropped.or(Some(TurnDrop::TeacherFailed));
-            (scored, None)
-        }
-        None => (scored, None),
-    }
+    let target = annotate(&mut scored, answer);
+    (scored, target)
 }
 
 /// A response's tokens with the rollout's own log-probabilities.
@@ -109,12 +96,20 @@ pub(crate) fn tokens_of(codec: &dyn Codec, response: &[u32], logprobs: &[f32]) -
         .collect()
 }
 
-/// Adds what the teacher said.
-pub(crate) fn annotate(tokens: &mut [ScoredToken], row: &ScoredRow) {
-    for (token, position) in tokens.iter_mut().zip(&row.positions) {
+/// Adds what the teacher said, or why it said nothing.
+pub(crate) fn annotate(
+    turn: &mut ScoredTurn,
+    answer: Option<Result<Compared, CallFailure>>,
+) -> Option<Target> {
+    let Ok(row) = answer? else {
+        turn.dropped = turn.dropped.or(Some(TurnDrop::TeacherFailed));
+        return None;
+    };
+    for (token, position) in turn.tokens.iter_mut().zip(&row.positions) {
         token.teacher_logprob = position.teacher_logprob;
         token.student_logprob = token.student_logprob.or(position.student_logprob);
         token.top = position.top;
         token.kl = position.kl;
     }
+    row.target
 }

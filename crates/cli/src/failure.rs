@@ -20,6 +20,14 @@ impl Failure {
         Self::User(anyhow::anyhow!("{message}"))
     }
 
+    /// A user error from a plain message, and what to do about it.
+    pub(crate) fn user_with_hint(
+        message: impl std::fmt::Display,
+        hint: impl std::fmt::Display,
+    ) -> Self {
+        Self::User(Advice { message: message.to_string(), hint: hint.to_string() }.into())
+    }
+
     /// Prints the failure to standard error and gives the exit code. A reader that closed the pipe has seen enough:
     /// that is success, and says nothing.
     pub(crate) fn report(&self) -> ExitCode {
@@ -45,10 +53,36 @@ impl Failure {
         // Standard error may be closed as well; the exit code still tells.
         let _ = writeln!(err, "{red}error{red:#}: {error}");
         for cause in error.chain().skip(1) {
-            let _ = writeln!(err, "  because: {cause}");
+            let _ = writeln!(err, "  caused by: {cause}");
+        }
+        if let Some(hint) = error.chain().find_map(hint) {
+            let bold = anstyle::Style::new().bold();
+            let _ = writeln!(err, "{bold}hint{bold:#}: {hint}");
         }
         ExitCode::from(code)
     }
+}
+
+/// What an error of ours advises.
+fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(error) = cause.downcast_ref::<lens_train::TrainError>() {
+        return error.hint();
+    }
+    if let Some(error) = cause.downcast_ref::<lens_config::ConfigError>() {
+        return error.hint();
+    }
+    if let Some(error) = cause.downcast_ref::<lens_env::EnvError>() {
+        return error.hint().map(str::to_owned);
+    }
+    cause.downcast_ref::<Advice>().map(|advice| advice.hint.clone())
+}
+
+/// A message with advice of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Advice {
+    message: String,
+    hint: String,
 }
 
 impl From<std::io::Error> for Failure {
@@ -84,7 +118,26 @@ impl From<lens_train::TrainError> for Failure {
     fn from(error: lens_train::TrainError) -> Self {
         use lens_train::TrainError;
         match error {
-            TrainError::Folder { .. } | TrainError::Disk { .. } | TrainError::Nothing(_) => {
+            TrainError::Folder { .. }
+            | TrainError::Busy { .. }
+            | TrainError::Disk { .. }
+            | TrainError::NoUsableCheckpoint { .. }
+            | TrainError::NewerCheckpoint { .. }
+            | TrainError::Changed { .. }
+            | TrainError::References { .. }
+            | TrainError::NoReferences { .. }
+            | TrainError::NoExamples
+            | TrainError::Measures { .. } => Self::User(error.into()),
+            // A place that a file of the user's takes, or that they may not write to, is theirs to mend.
+            TrainError::File { ref source, .. }
+                if matches!(
+                    source.kind(),
+                    std::io::ErrorKind::NotADirectory
+                        | std::io::ErrorKind::AlreadyExists
+                        | std::io::ErrorKind::PermissionDenied
+                        | std::io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
                 Self::User(error.into())
             }
             TrainError::Environment(error) => error.into(),

@@ -1,13 +1,14 @@
 //! `lens`: teaches small language-model agents from large ones.
 #![forbid(unsafe_code)]
 
+mod assemble;
 mod commands;
 mod cpu_time;
 mod failure;
 mod interrupt;
 mod plot;
 mod progress;
-mod world;
+mod run_seed;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -42,7 +42,10 @@ fn a_bad_configuration_exits_1_and_names_the_nearest_key() {
     let (code, stdout, stderr) = run(&["config", "check", "--set", "train.step=3"]);
     assert_eq!(code, 1);
     assert_eq!(stdout, "");
-    assert_eq!(stderr, "error: --set: unknown key `train.step`; did you mean `train.steps`?\n");
+    assert_eq!(
+        stderr,
+        "error: --set: unknown key `train.step`\nhint: did you mean `train.steps`?\n"
+    );
 }
 
 #[test]

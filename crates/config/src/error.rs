@@ -9,7 +9,7 @@ use crate::layers::Origin;
 #[non_exhaustive]
 pub enum ConfigError {
     /// A file could not be read.
-    #[error("cannot read configuration {path}: {source}")]
+    #[error("cannot read configuration `{path}`")]
     Read {
         /// The file.
         path: PathBuf,
@@ -35,13 +35,13 @@ pub enum ConfigError {
         chain: String,
     },
     /// `include` is not a list of file names.
-    #[error("{path}: include must be a list of file names, such as include = [\"base.toml\"]")]
+    #[error("{path}: include must be a list of file names")]
     BadInclude {
         /// The file.
         path: PathBuf,
     },
     /// A key that does not exist.
-    #[error("{origin}: unknown key `{key}`{}", suggestion.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    #[error("{origin}: unknown key `{key}`")]
     UnknownKey {
         /// Where it stands.
         origin: Origin,
@@ -61,9 +61,27 @@ pub enum ConfigError {
         message: String,
     },
     /// An override that is not `a.b=c`.
-    #[error("--set {text}: expected key=value, such as --set train.steps=100")]
+    #[error("--set {text}: expected key=value")]
     BadOverride {
         /// What was given.
         text: String,
     },
+}
+
+impl ConfigError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read { .. } => Some(
+                "shipped configurations are in configs/; `lens config schema` describes the format"
+                    .to_owned(),
+            ),
+            Self::UnknownKey { suggestion, .. } => {
+                suggestion.as_ref().map(|near| format!("did you mean `{near}`?"))
+            }
+            Self::BadInclude { .. } => Some("write include = [\"base.toml\"]".to_owned()),
+            Self::BadOverride { .. } => Some("for example --set train.steps=100".to_owned()),
+            _ => None,
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use lens_opd::methods::MethodSections;
 use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
@@ -25,6 +26,8 @@ pub enum Origin {
     },
     /// A `--set` override.
     Override,
+    /// What the benchmark of that name says about itself.
+    Benchmark(String),
 }
 
 impl fmt::Display for Origin {
@@ -33,6 +36,7 @@ impl fmt::Display for Origin {
             Self::Default => f.write_str("default"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Override => f.write_str("--set"),
+            Self::Benchmark(name) => write!(f, "default of {name}"),
         }
     }
 }
@@ -44,6 +48,27 @@ pub struct Resolved {
     pub config: Config,
     /// Dotted key to origin, for every value set by a file or an override.
     pub origins: BTreeMap<String, Origin>,
+    /// What was understood although it is spelled as an earlier release spelled it.
+    pub notes: Vec<String>,
+}
+
+/// What became of a key of an earlier release.
+enum Retired {
+    Renamed(&'static str),
+    Gone(&'static str),
+}
+
+/// Keys of earlier releases, so that their files and run folders still load. A name without a dot is a section.
+const RETIRED: &[(&str, Retired)] = &[
+    ("tcod.growth", Retired::Renamed("tcod.residence")),
+    ("validate.horizon", Retired::Renamed("validate.continuation_turns")),
+    ("cluster", Retired::Gone("nothing reads it: servers are sized where they are started")),
+];
+
+fn retired(keys: &[String]) -> Option<&'static Retired> {
+    let dotted = keys.join(".");
+    let known = RETIRED.iter().find(|(key, _)| *key == dotted || *key == keys[0]);
+    known.map(|(_, fate)| fate)
 }
 
 impl Resolved {
@@ -55,8 +80,12 @@ impl Resolved {
 
 /// Reads `files` in order, applies `overrides`, and checks the result.
 pub fn resolve(files: &[PathBuf], overrides: &[String]) -> Result<Resolved, ConfigError> {
-    let mut layers =
-        Layers { values: Table::new(), origins: BTreeMap::new(), schema: section_schema() };
+    let mut layers = Layers {
+        values: Table::new(),
+        origins: BTreeMap::new(),
+        notes: Vec::new(),
+        schema: section_schema(),
+    };
     for file in files {
         layers.add_file(file, &mut Vec::new())?;
     }
@@ -69,6 +98,7 @@ pub fn resolve(files: &[PathBuf], overrides: &[String]) -> Result<Resolved, Conf
 struct Layers {
     values: Table,
     origins: BTreeMap<String, Origin>,
+    notes: Vec<String>,
     schema: Json,
 }
 
@@ -138,6 +168,18 @@ impl Layers {
     /// Puts one value at its place after checking that the schema has that place.
     fn set(&mut self, keys: &[String], value: Value, origin: Origin) -> Result<(), ConfigError> {
         let dotted = keys.join(".");
+        match retired(keys) {
+            Some(Retired::Renamed(key)) => {
+                self.notes.push(format!("{origin}: `{dotted}` is now `{key}`"));
+                let keys: Vec<String> = key.split('.').map(str::to_owned).collect();
+                return self.set(&keys, value, origin);
+            }
+            Some(Retired::Gone(why)) => {
+                self.notes.push(format!("{origin}: `{dotted}` is ignored; {why}"));
+                return Ok(());
+            }
+            None => {}
+        }
         let mut schema = &self.schema;
         for (depth, key) in keys.iter().enumerate() {
             let Some(next) = schema.get("properties").and_then(|properties| properties.get(key))
@@ -162,22 +204,73 @@ impl Layers {
         Ok(())
     }
 
-    fn finish(self) -> Result<Resolved, ConfigError> {
-        let Self { values, origins, .. } = self;
-        let config: Config = serde_path_to_error::deserialize(values).map_err(|error| {
+    /// Fills in what follows from the benchmark and was not set.
+    fn add_benchmark_defaults(&mut self) -> Result<(), ConfigError> {
+        let task = self.values.get("task").and_then(Value::as_table);
+        let named = task.and_then(|task| task.get("benchmark")).and_then(Value::as_str);
+        // The default configuration is the default benchmark's already; an unknown one is refused by the check.
+        let Some(profile) = named.and_then(|name| lens_env::registry::profile(name).ok()) else {
+            return Ok(());
+        };
+        let text = |text: &str| Value::String(text.to_owned());
+        let number = |number: usize| Value::Integer(number as i64);
+        let splits = profile.eval_splits.iter().map(|split| text(split)).collect();
+        for (key, value) in [
+            ("task.train_split", text(&profile.train_split)),
+            ("task.eval_splits", Value::Array(splits)),
+            ("task.turn_limit", number(profile.turn_limit)),
+            ("rollout.history", number(profile.history)),
+            ("eval.history", number(profile.history)),
+        ] {
+            if !self.origins.contains_key(key) {
+                let keys: Vec<String> = key.split('.').map(str::to_owned).collect();
+                self.set(&keys, value, Origin::Benchmark(profile.name.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Resolved, ConfigError> {
+        self.add_benchmark_defaults()?;
+        let Self { values, origins, notes, .. } = self;
+        let bad = |error: serde_path_to_error::Error<toml::de::Error>| {
             let key = error.path().to_string();
             // The path of an array element is `a.b[2]`; origins are kept for `a.b`.
             let holder = key.split('[').next().unwrap_or(&key).to_owned();
             ConfigError::BadValue {
                 origin: origins.get(&holder).cloned().unwrap_or(Origin::Default),
                 key,
-                message: error.inner().to_string().trim().to_owned(),
+                message: plain_words(error.inner().message()),
             }
-        })?;
-        let resolved = Resolved { config, origins };
+        };
+        // Sections that are flattened into the configuration lose their path in an error, so they are read once more.
+        let sections = serde_json::to_value(MethodSections::default()).unwrap_or_default();
+        let (flattened, _): (Table, Table) =
+            values.clone().into_iter().partition(|(key, _)| sections.get(key).is_some());
+        serde_path_to_error::deserialize::<_, MethodSections>(flattened).map_err(bad)?;
+        let config: Config = serde_path_to_error::deserialize(values).map_err(bad)?;
+        let resolved = Resolved { config, origins, notes };
         crate::check::check(&resolved)?;
         Ok(resolved)
     }
+}
+
+/// The reader's message in words a user knows: `u64` and `usize` are whole numbers, a variant is a value.
+fn plain_words(message: &str) -> String {
+    let line = message.lines().next().unwrap_or(message).trim();
+    let mut text = line.replace("unknown variant", "unknown value");
+    for (kind, words) in [
+        ("expected usize", "expected a whole number, 0 or above"),
+        ("expected u64", "expected a whole number, 0 or above"),
+        ("expected u32", "expected a whole number, 0 or above"),
+        ("expected i64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("expected f32", "expected a number"),
+        ("expected path string", "expected a path"),
+    ] {
+        text = text.replace(kind, words);
+    }
+    text
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

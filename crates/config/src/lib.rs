@@ -5,10 +5,10 @@
 //! `include`s), then `--set a.b=c` overrides. The defaults are the paper's settings.
 #![forbid(unsafe_code)]
 
-pub mod check;
+pub mod changes;
+mod check;
 pub mod error;
 pub mod layers;
-pub mod method;
 pub mod render;
 pub mod schema;
 pub mod trinity;

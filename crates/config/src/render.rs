@@ -1,5 +1,7 @@
 //! A resolved configuration as TOML, each value with where it came from.
 
+use std::collections::BTreeMap;
+
 use toml::Value;
 
 use crate::layers::{Origin, Resolved};
@@ -24,9 +26,8 @@ pub enum Line {
 /// The configuration as plain TOML without comments; reading it back gives the same configuration.
 pub fn to_toml(config: &Config) -> String {
     let mut text = String::new();
-    for line in
-        lines(&Resolved { config: config.clone(), origins: std::collections::BTreeMap::new() })
-    {
+    let resolved = Resolved { config: config.clone(), origins: BTreeMap::new(), notes: Vec::new() };
+    for line in lines(&resolved) {
         match line {
             Line::Section(name) => text.push_str(&format!("\n[{name}]\n")),
             Line::Value { key, value, .. } => text.push_str(&format!("{key} = {value}\n")),

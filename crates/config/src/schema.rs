@@ -1,20 +1,20 @@
-//! The configuration's shape and its defaults: the paper's tables 4 and 5. What belongs to a method or a loss has its
-//! default there, in `lens-opd`, and is taken over here.
+//! The configuration's shape and its defaults: the paper's tables 4 and 5.
+//!
+//! A section that belongs to a method or to the loss *is* that method's parameter struct and lives with it, in
+//! `lens-opd`; the sections here belong to no method. Every section checks itself; `check` adds the rules that cross
+//! sections.
 
 use std::path::PathBuf;
 
+use lens_env::webshop::GoalKind;
+use lens_env::{BenchmarkOptions, registry};
+use lens_opd::OpdError;
 use lens_opd::buffer::{MAX_STALENESS, TRAIN_BATCH_ROWS};
-use lens_opd::methods::guided::GuidedParams;
-use lens_opd::methods::lens::LensParams;
-use lens_opd::methods::tcod_f2b::TcodF2bParams;
-use lens_opd::objective::LossParams;
+use lens_opd::methods::{MethodName, MethodSections, RunFacts};
+use lens_opd::objective::Loss;
+use lens_opd::parameter::{MANY, count, number, positive, require};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// The method's own defaults, which live with the method.
-fn lens() -> LensParams {
-    LensParams::default()
-}
 
 /// Derives what every section has: serde with unknown keys refused, a schema, equality.
 macro_rules! section {
@@ -52,94 +52,6 @@ macro_rules! words {
 }
 
 words! {
-    /// The benchmarks.
-    BenchmarkName {
-        /// Household tasks in text.
-        Alfworld = "alfworld",
-        /// Shopping on a simulated web shop.
-        Webshop = "webshop",
-        /// Elementary-school science experiments in text.
-        Scienceworld = "scienceworld",
-    }
-}
-
-words! {
-    /// The methods.
-    MethodName {
-        /// LENS-OPD: locate, validate, refine.
-        Lens = "lens",
-        /// Plain on-policy distillation over full episodes.
-        Opd = "opd",
-        /// TCOD with a horizon that grows from the first turn.
-        TcodF2b = "tcod-f2b",
-        /// TCOD with a replayed prefix that shrinks from the last turn.
-        TcodB2f = "tcod-b2f",
-        /// Teacher turns mixed in with a decaying probability.
-        Guided = "guided-opd",
-        /// One validated teacher turn per episode as an extra row.
-        Futurebridge = "futurebridge-opd",
-    }
-}
-
-words! {
-    /// How the rollout horizon of LENS grows.
-    ClockName {
-        /// At a pace set by how much of the entry gap has closed.
-        GapAdaptive = "gap-adaptive",
-        /// At TCOD-F2B's fixed pace (ablation).
-        FixedF2b = "fixed-f2b",
-        /// Not at all: always the full length (diagnostics of section 3).
-        Full = "full",
-    }
-}
-
-words! {
-    /// How the candidate turn is chosen.
-    ProposalName {
-        /// The turn with the largest mean divergence.
-        TopKl = "top-kl",
-        /// The last valid turn (ablation).
-        LastTurn = "last-turn",
-        /// A random valid turn (diagnostics).
-        Random = "random",
-        /// Turns spread evenly over the range of divergences (diagnostic of figure 2b).
-        KlRange = "kl-range",
-    }
-}
-
-words! {
-    /// What a branch that ends the task counts for.
-    TerminalRule {
-        /// Pairs are compared by the teacher's likelihood alone (paper).
-        Exclude = "exclude",
-        /// A branch that ends with success beats one that does not.
-        Outcome = "outcome",
-    }
-}
-
-words! {
-    /// How the hint is put to the student.
-    HintPrompt {
-        /// Take the feedback into account (paper's default).
-        FeedbackIncorporation = "feedback-incorporation",
-        /// Reconsider your decision (ablation).
-        Reconsideration = "reconsideration",
-    }
-}
-
-words! {
-    /// The token-level loss of OPD rows.
-    EstimatorName {
-        /// Full-vocabulary reverse KL, back-propagated (Eq. 1).
-        RklFull = "rkl_full",
-        /// Reverse KL over the teacher's top-k and one tail bucket.
-        RklTopk = "rkl_topk",
-        /// The sampled k1 policy gradient with PPO clipping (TCOD's lineage).
-        K1Pg = "k1_pg",
-    }
-}
-
-words! {
     /// What a turn's prompt contains of the past.
     ContextName {
         /// Each turn's prompt stands alone: the task, the latest steps, the present.
@@ -161,71 +73,122 @@ words! {
     }
 }
 
-section! {
-    /// A whole run.
-    Config {
-        /// The run's name; also the name of its folder under `output`.
-        name: String = "run".to_owned(),
-        /// Where run folders are made.
-        output: PathBuf = PathBuf::from("runs"),
-        /// Seeds; one run each.
-        seeds: Vec<u64> = vec![42, 43, 44, 45, 46],
-        /// Worker threads; 0 means one per core. Results do not depend on it.
-        threads: usize = 0,
-        /// The benchmark and its data.
-        task: TaskSection = TaskSection::default(),
-        /// The model that learns.
-        student: ModelSection = ModelSection { path: PathBuf::from("Qwen/Qwen3-1.7B"), weights: WeightsName::F32 },
-        /// The model that teaches.
-        teacher: ModelSection = ModelSection { path: PathBuf::from("Qwen/Qwen3-32B"), weights: WeightsName::Bf16 },
-        /// Which method allocates supervision.
-        method: MethodName = MethodName::Lens,
-        /// Locate: horizon and proposal.
-        locate: LocateSection = LocateSection::default(),
-        /// Validate: forks, hints and the gate.
-        validate: ValidateSection = ValidateSection::default(),
-        /// Refine: internalisation and token focus.
-        refine: RefineSection = RefineSection::default(),
-        /// TCOD's fixed clocks, also used by FutureBridge.
-        tcod: TcodSection = TcodSection::default(),
-        /// Guided-OPD's decay.
-        guided: GuidedSection = GuidedSection::default(),
-        /// The token loss.
-        loss: LossSection = LossSection::default(),
-        /// AdamW.
-        optimizer: OptimizerSection = OptimizerSection::default(),
-        /// How episodes are played in training.
-        rollout: RolloutSection = RolloutSection::default(),
-        /// The training loop.
-        train: TrainSection = TrainSection::default(),
-        /// How a student is evaluated.
-        eval: EvalSection = EvalSection::default(),
-        /// The accelerators the paper's runs used; read by cluster engines and by nothing on one machine.
-        cluster: ClusterSection = ClusterSection::default(),
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Config {
+    /// The run's name; also the name of its folder under `output`.
+    pub name: String,
+    /// Where run folders are made.
+    pub output: PathBuf,
+    /// Seeds; one run each.
+    pub seeds: Vec<u64>,
+    /// Worker threads; 0 means one per core. Results do not depend on it.
+    pub threads: usize,
+    /// Which method allocates supervision.
+    pub method: MethodName,
+    /// The benchmark and its data.
+    pub task: Task,
+    /// The model that learns.
+    pub student: Model,
+    /// The model that teaches.
+    pub teacher: Model,
+    /// The methods' own sections.
+    #[serde(flatten)]
+    pub methods: MethodSections,
+    /// The token loss.
+    pub loss: Loss,
+    /// AdamW.
+    pub optimizer: Optimizer,
+    /// How episodes are played in training.
+    pub rollout: Rollout,
+    /// The training loop.
+    pub train: Train,
+    /// How a student is evaluated.
+    pub eval: Eval,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let model = |path: &str, weights| Model { path: PathBuf::from(path), weights };
+        Self {
+            name: "run".to_owned(),
+            output: PathBuf::from("runs"),
+            seeds: vec![42, 43, 44, 45, 46],
+            threads: 0,
+            method: MethodName::Lens,
+            task: Task::default(),
+            student: model("Qwen/Qwen3-1.7B", WeightsName::F32),
+            teacher: model("Qwen/Qwen3-32B", WeightsName::Bf16),
+            methods: MethodSections::default(),
+            loss: Loss::default(),
+            optimizer: Optimizer::default(),
+            rollout: Rollout::default(),
+            train: Train::default(),
+            eval: Eval::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The same configuration with paths that mean the same in every folder.
+    #[must_use]
+    pub fn with_absolute_paths(mut self) -> Self {
+        let absolute = |path: &mut PathBuf| {
+            if !path.as_os_str().is_empty()
+                && let Ok(full) = std::path::absolute(&path)
+            {
+                *path = full;
+            }
+        };
+        absolute(&mut self.output);
+        absolute(&mut self.task.data);
+        // A model that is not here is named as its hub names it.
+        for path in [&mut self.student.path, &mut self.teacher.path] {
+            if path.exists() {
+                absolute(path);
+            }
+        }
+        let mut references = PathBuf::from(&self.task.references);
+        if references.is_file() {
+            absolute(&mut references);
+            self.task.references = references.to_string_lossy().into_owned();
+        }
+        self
+    }
+
+    /// The facts of the run of `seed` that methods depend on.
+    pub fn facts(&self, seed: u64) -> RunFacts {
+        RunFacts { seed, max_turns: self.task.turn_limit, steps: self.train.steps }
     }
 }
 
 section! {
     /// The benchmark and its data.
-    TaskSection {
-        /// Which benchmark.
-        benchmark: BenchmarkName = BenchmarkName::Alfworld,
+    Task {
+        /// Which benchmark; splits, turn limit and history follow it unless they are set.
+        benchmark: String = "alfworld".to_owned(),
         /// The official data (a folder or archive); empty means the games or catalogue that are built in.
         data: PathBuf = PathBuf::new(),
+        /// Which goals WebShop's sessions have: "synthetic" (default) or "human", the paper's.
+        goals: String = String::new(),
         /// Only tasks of these kinds, in every split; empty means all.
         kinds: Vec<String> = Vec::new(),
+        /// Successful episodes for methods that replay them: a file that `lens references collect` wrote, or "expert-plans"
+        /// for the benchmark's own shortest solutions.
+        references: String = String::new(),
         /// The split to train on.
         train_split: String = "train".to_owned(),
         /// The splits to evaluate on.
         eval_splits: Vec<String> = vec!["valid_seen".to_owned(), "valid_unseen".to_owned()],
-        /// The longest episode in turns (30, 30 and 15 in the paper).
+        /// The longest episode in turns (ALFWorld and ScienceWorld 30, WebShop 15).
         turn_limit: usize = 30,
     }
 }
 
 section! {
     /// A model in a Hugging Face directory.
-    ModelSection {
+    Model {
         /// The directory.
         path: PathBuf = PathBuf::new(),
         /// How its weights are held for generation and scoring; training always keeps f32 masters.
@@ -234,96 +197,8 @@ section! {
 }
 
 section! {
-    /// Locate: horizon and proposal.
-    LocateSection {
-        /// How the horizon grows.
-        clock: ClockName = ClockName::GapAdaptive,
-        /// Curriculum residence budget eta: explorer batches at one depth when the pace is 1.
-        residence: u32 = lens().locate.eta,
-        /// Epsilon of the pace ratio and of the weights' normalisation.
-        epsilon: f64 = lens().locate.eps,
-        /// The deepest horizon; 0 means the task's turn limit.
-        max_horizon: usize = 0,
-        /// How the candidate turn is chosen.
-        proposal: ProposalName = ProposalName::TopKl,
-        /// Top-KL turn proposals per trajectory.
-        proposals_per_episode: usize = lens().locate.proposals,
-    }
-}
-
-section! {
-    /// Validate: forks, hints and the gate.
-    ValidateSection {
-        /// Future-validation horizon H: turns after the fork turn.
-        horizon: usize = lens().validate.continuation_turns,
-        /// Guidance-score temperature tau.
-        temperature: f64 = lens().validate.tau,
-        /// What a branch that ends the task counts for.
-        terminal: TerminalRule = TerminalRule::Exclude,
-        /// The longest hint in tokens.
-        hint_tokens: usize = 80,
-        /// How the hint is put to the student.
-        hint_prompt: HintPrompt = HintPrompt::FeedbackIncorporation,
-    }
-}
-
-section! {
-    /// Refine: internalisation and token focus.
-    RefineSection {
-        /// Whether accepted hints become guidance-internalisation rows.
-        internalize: bool = lens().refine.internalize,
-        /// Weight of the internalisation loss, lambda_GI.
-        internalize_weight: f64 = lens().refine.lambda_gi,
-        /// Whether tokens of an accepted turn are reweighted.
-        focus: bool = lens().refine.focus,
-        /// Token-focus scale beta.
-        focus_scale: f64 = lens().refine.beta,
-        /// Raw token-weight cap c_tok.
-        weight_cap: f64 = lens().refine.c_tok,
-    }
-}
-
-section! {
-    /// TCOD's fixed clocks.
-    TcodSection {
-        /// Explorer batches per extra turn, eta.
-        growth: u32 = TcodF2bParams::default().eta,
-        /// The first horizon, k_start.
-        start: usize = TcodF2bParams::default().start,
-    }
-}
-
-section! {
-    /// Guided-OPD's decay of teacher control.
-    GuidedSection {
-        /// Probability of a teacher turn at the start.
-        start: f64 = GuidedParams::default().share_start,
-        /// Probability at the end of the decay.
-        end: f64 = GuidedParams::default().share_end,
-        /// Share of training over which it decays.
-        decay_share: f64 = GuidedParams::default().decay,
-    }
-}
-
-section! {
-    /// The token loss.
-    LossSection {
-        /// The token-level estimator.
-        estimator: EstimatorName = EstimatorName::RklFull,
-        /// KL coefficient (the advantage's scale in k1_pg).
-        kl_coef: f64 = LossParams::default().kl_coef,
-        /// PPO clip range of k1_pg.
-        clip: f64 = LossParams::default().clip_range,
-        /// Dual clip of k1_pg.
-        dual_clip: f64 = LossParams::default().dual_clip,
-        /// k of rkl_topk.
-        top_k: usize = 64,
-    }
-}
-
-section! {
     /// AdamW with FP32 master weights and a constant schedule.
-    OptimizerSection {
+    Optimizer {
         /// Learning rate.
         lr: f64 = 1e-6,
         /// Decay of the first moment.
@@ -341,7 +216,7 @@ section! {
 
 section! {
     /// How episodes are played in training.
-    RolloutSection {
+    Rollout {
         /// Tasks in one explorer batch ("batch size").
         batch_size: usize = 16,
         /// Episodes per task.
@@ -356,32 +231,36 @@ section! {
         history: usize = 2,
         /// What a turn's prompt contains of the past.
         context: ContextName = ContextName::Window,
+        /// Seconds before an explorer batch is cut off, its open turns counted as timeouts; 0 means never.
+        timeout_seconds: u64 = 0,
     }
 }
 
 section! {
     /// The training loop.
-    TrainSection {
-        /// Optimiser steps.
+    Train {
+        /// Optimizer steps.
         steps: u64 = 250,
-        /// Rows in one optimiser step ("train batch size").
+        /// Rows in one optimizer step ("train batch size").
         batch_size: usize = TRAIN_BATCH_ROWS,
         /// Rows of a version older than the step's index minus this are dropped.
         max_staleness: u64 = MAX_STALENESS,
-        /// Optimiser steps between checkpoints.
+        /// Optimizer steps between checkpoints.
         save_interval: u64 = 250,
-        /// Explorer batches between evaluations.
+        /// Optimizer steps between evaluations.
         eval_interval: u64 = 5,
         /// Checkpoints kept.
         keep_checkpoints: usize = 3,
         /// Non-finite steps in a row that stop the run.
         max_skipped_steps: u32 = 3,
+        /// Whether activations are computed again in the backward pass instead of kept: slower, with less memory.
+        recompute: bool = false,
     }
 }
 
 section! {
     /// How a student is evaluated.
-    EvalSection {
+    Eval {
         /// Longest response.
         max_tokens: usize = 4096,
         /// Sampling temperature.
@@ -396,34 +275,119 @@ section! {
         history: usize = 2,
         /// Episodes played side by side.
         workers: usize = 8,
-        /// Seconds before an evaluation is given up.
+        /// Seconds before the evaluation of a split is cut off, its open episodes counted as failed; 0 means never.
         timeout_seconds: u64 = 3600,
         /// Tasks per split during training; 0 means all of them.
         tasks_during_training: usize = 0,
     }
 }
 
-section! {
-    /// The accelerators of the paper's runs.
-    ClusterSection {
-        /// Nodes.
-        nodes: usize = 1,
-        /// GPUs per node.
-        gpus_per_node: usize = 8,
-        /// GPU model.
-        gpu: String = "NVIDIA H100".to_owned(),
-        /// Tensor parallelism of the rollout engines.
-        tensor_parallel: usize = 2,
-        /// Ulysses sequence parallelism of the trainer.
-        sequence_parallel: usize = 2,
-        /// Maximum tokens per GPU in training.
-        max_tokens_per_gpu: usize = 16_384,
-        /// Share of GPU memory the rollout engines take.
-        gpu_memory_utilization: f64 = 0.7,
-        /// Arithmetic of the accelerators.
-        precision: String = "bfloat16".to_owned(),
-        /// How rollout weights follow the trainer's.
-        synchronization: String = "dynamic-by-explorer".to_owned(),
+fn counted(key: &'static str, value: usize, most: u64) -> Result<(), OpdError> {
+    count(key, value as u64, 1..=most)
+}
+
+impl Task {
+    fn check(&self) -> Result<(), OpdError> {
+        let names: Vec<&str> = registry::names().collect();
+        require(
+            "task.benchmark",
+            &self.benchmark,
+            names.contains(&self.benchmark.as_str()),
+            || format!("one of {}", names.join(", ")),
+        )?;
+        self.goal_kind()?;
+        counted("task.turn_limit", self.turn_limit, 100_000)
+    }
+
+    fn goal_kind(&self) -> Result<Option<GoalKind>, OpdError> {
+        match self.goals.as_str() {
+            "" => Ok(None),
+            "synthetic" => Ok(Some(GoalKind::Synthetic)),
+            "human" => Ok(Some(GoalKind::Human)),
+            other => Err(OpdError::Parameter {
+                key: "task.goals",
+                value: format!("\"{other}\""),
+                expected: "\"synthetic\" or \"human\"".to_owned(),
+            }),
+        }
+    }
+
+    /// What the benchmark is opened with.
+    pub fn options(&self) -> Result<BenchmarkOptions, OpdError> {
+        Ok(BenchmarkOptions {
+            data: (!self.data.as_os_str().is_empty()).then(|| self.data.clone()),
+            goals: self.goal_kind()?,
+            kinds: self.kinds.clone(),
+            ..BenchmarkOptions::default()
+        })
+    }
+}
+
+impl Optimizer {
+    fn check(&self) -> Result<(), OpdError> {
+        positive("optimizer.lr", self.lr, 1e3)?;
+        let below_one = |value: f64| (0.0..1.0).contains(&value);
+        for (key, beta) in [("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)] {
+            require(key, beta, below_one(beta), || "at least 0 and below 1".to_owned())?;
+        }
+        positive("optimizer.epsilon", self.epsilon, 1.0)?;
+        number("optimizer.weight_decay", self.weight_decay, 0.0..=1e3)?;
+        positive("optimizer.grad_clip", self.grad_clip, 1e9)
+    }
+}
+
+impl Rollout {
+    fn check(&self) -> Result<(), OpdError> {
+        counted("rollout.batch_size", self.batch_size, 100_000)?;
+        counted("rollout.repeat_times", self.repeat_times, 10_000)?;
+        positive("rollout.temperature", self.temperature, 100.0)?;
+        counted("rollout.max_prompt_tokens", self.max_prompt_tokens, 10_000_000)?;
+        counted("rollout.max_response_tokens", self.max_response_tokens, 10_000_000)?;
+        count("rollout.history", self.history as u64, 0..=100_000)?;
+        count("rollout.timeout_seconds", self.timeout_seconds, 0..=MANY * 1000)
+    }
+}
+
+impl Train {
+    fn check(&self) -> Result<(), OpdError> {
+        count("train.steps", self.steps, 1..=1_000_000_000)?;
+        counted("train.batch_size", self.batch_size, 1_000_000)?;
+        count("train.max_staleness", self.max_staleness, 0..=1_000_000_000)?;
+        count("train.save_interval", self.save_interval, 1..=1_000_000_000)?;
+        count("train.eval_interval", self.eval_interval, 1..=1_000_000_000)?;
+        counted("train.keep_checkpoints", self.keep_checkpoints, 100_000)?;
+        count("train.max_skipped_steps", self.max_skipped_steps.into(), 1..=MANY)
+    }
+}
+
+impl Eval {
+    fn check(&self) -> Result<(), OpdError> {
+        counted("eval.max_tokens", self.max_tokens, 10_000_000)?;
+        number("eval.temperature", self.temperature, 0.0..=100.0)?;
+        positive("eval.top_p", self.top_p, 1.0)?;
+        let k = self.top_k;
+        require("eval.top_k", k, k == -1 || (1..=10_000_000).contains(&k), || {
+            "-1 (off) or at least 1".to_owned()
+        })?;
+        number("eval.min_p", self.min_p, 0.0..=1.0)?;
+        count("eval.history", self.history as u64, 0..=100_000)?;
+        counted("eval.workers", self.workers, 100_000)?;
+        count("eval.timeout_seconds", self.timeout_seconds, 0..=MANY * 1000)?;
+        count("eval.tasks_during_training", self.tasks_during_training as u64, 0..=1_000_000_000)
+    }
+}
+
+impl Config {
+    /// Refuses values out of range, section by section.
+    pub(crate) fn check_sections(&self) -> Result<(), OpdError> {
+        count("threads", self.threads as u64, 0..=4096)?;
+        self.task.check()?;
+        self.train.check()?;
+        self.methods.check(&self.facts(0))?;
+        self.loss.check()?;
+        self.optimizer.check()?;
+        self.rollout.check()?;
+        self.eval.check()
     }
 }
 

@@ -53,28 +53,21 @@ const SAME_MEANING: &[(&str, &str)] = &[
     ("model.model_path", "student.path"),
     ("model.max_prompt_tokens", "rollout.max_prompt_tokens"),
     ("model.max_response_tokens", "rollout.max_response_tokens"),
-    ("cluster.node_num", "cluster.nodes"),
-    ("cluster.gpu_per_node", "cluster.gpus_per_node"),
     ("buffer.total_steps", "train.steps"),
     ("buffer.batch_size", "rollout.batch_size"),
     ("buffer.train_batch_size", "train.batch_size"),
     ("buffer.explorer_input.taskset.split", "task.train_split"),
     ("buffer.explorer_input.taskset.rollout_args.temperature", "rollout.temperature"),
     ("buffer.explorer_input.taskset.workflow_args.max_env_steps", "task.turn_limit"),
-    ("buffer.explorer_input.taskset.workflow_args.checkpoint_steps", "tcod.growth"),
+    ("buffer.explorer_input.taskset.workflow_args.checkpoint_steps", "tcod.residence"),
     ("buffer.explorer_input.eval_tasksets.0.rollout_args.temperature", "eval.temperature"),
     ("explorer.eval_interval", "train.eval_interval"),
     ("explorer.runner_per_model", "eval.workers"),
     ("explorer.max_timeout", "eval.timeout_seconds"),
-    ("explorer.rollout_model.tensor_parallel_size", "cluster.tensor_parallel"),
-    ("explorer.rollout_model.gpu_memory_utilization", "cluster.gpu_memory_utilization"),
-    ("explorer.rollout_model.dtype", "cluster.precision"),
     ("explorer.auxiliary_models.0.model_path", "teacher.path"),
     ("trainer.total_steps", "train.steps"),
     ("trainer.save_interval", "train.save_interval"),
     ("trainer.grad_clip", "optimizer.grad_clip"),
-    ("trainer.max_token_len_per_gpu", "cluster.max_tokens_per_gpu"),
-    ("trainer.ulysses_sequence_parallel_size", "cluster.sequence_parallel"),
 ];
 
 /// Keys known to mean nothing here, with the reason. A trailing `*` stands for any ending.
@@ -104,6 +97,12 @@ const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
     ("explorer.*", "a setting of the serving engine itself: give it to that engine"),
     ("synchronizer.*", "a setting of the serving engine itself: give it to that engine"),
     ("trainer.use_dynamic_bsz", "rows are always packed without padding"),
+    ("cluster.*", "servers and workers are sized where they are started"),
+    ("trainer.max_token_len_per_gpu", "a setting of the training worker: give it to that worker"),
+    (
+        "trainer.ulysses_sequence_parallel_size",
+        "a setting of the training worker: give it to that worker",
+    ),
 ];
 
 /// Reads a Trinity-RFT file.
@@ -201,10 +200,11 @@ fn translate(key: &str, value: &Yaml) -> Option<Vec<(&'static str, Value)>> {
             let seed = seed.as_i64()?;
             Some(vec![("seeds", Value::Array(vec![Value::Integer(seed)]))])
         }
-        ("algorithm.loss_agg_mode", Yaml::String(mode)) if mode == "token-mean" => Some(Vec::new()),
-        ("synchronizer.sync_style", Yaml::String(style)) => {
-            Some(vec![("cluster.synchronization", word(&style.replace('_', "-")))])
-        }
+        ("algorithm.loss_agg_mode", Yaml::String(mode)) => match mode.as_str() {
+            "token-mean" => Some(vec![("loss.aggregation", word("token-mean"))]),
+            "seq-mean-token-mean" => Some(vec![("loss.aggregation", word("row-mean"))]),
+            _ => None,
+        },
         ("buffer.explorer_input.default_workflow_type", Yaml::String(workflow)) => {
             let workflow = workflow.to_lowercase();
             let find = |names: &[(&str, &str)]| {

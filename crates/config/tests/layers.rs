@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use lens_config::schema::{BenchmarkName, MethodName};
 use lens_config::{Config, ConfigError, Origin, render, resolve};
+use lens_opd::methods::MethodName;
 
 fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
@@ -15,7 +15,11 @@ fn error_of(text: &str, overrides: &[&str]) -> String {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let file = write(dir.path(), "run.toml", text);
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
-    let error = resolve(&[file], &overrides).expect_err("the configuration is wrong").to_string();
+    let error = resolve(&[file], &overrides).expect_err("the configuration is wrong");
+    let error = match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    };
     error.replace(&format!("{}/", dir.path().display()), "")
 }
 
@@ -66,7 +70,7 @@ fn a_value_of_the_wrong_kind_names_its_place() {
     let error = error_of("\n[rollout]\ntemperature = \"hot\"\n", &[]);
     assert!(error.starts_with("run.toml:3: `rollout.temperature`: invalid type"), "{error}");
     let error = error_of("method = \"lense\"\n", &[]);
-    assert!(error.starts_with("run.toml:1: `method`: unknown variant `lense`"), "{error}");
+    assert!(error.starts_with("run.toml:1: `method`: unknown value `lense`"), "{error}");
     assert_eq!(
         error_of("train = 3\n", &[]),
         "run.toml:1: `train`: is a section, not a value; set one of the keys inside it"
@@ -78,17 +82,21 @@ fn a_value_of_the_wrong_kind_names_its_place() {
 #[test]
 fn values_out_of_range_are_refused() {
     let cases = [
-        ("train.steps=0", "must be at least 1"),
-        ("optimizer.lr=nan", "must be a positive number"),
-        ("optimizer.beta2=1.0", "must be below 1"),
-        ("eval.top_p=1.5", "must lie between 0 and 1"),
-        ("refine.weight_cap=0.5", "must be at least 1"),
-        ("locate.max_horizon=31", "must not pass task.turn_limit (30)"),
-        ("locate.residence=1", "at least 2"),
+        ("train.steps=0", "must be between 1 and 1000000000, not 0"),
+        ("optimizer.lr=nan", "must be above 0 and at most 1000, not NaN"),
+        ("optimizer.beta2=1.0", "must be at least 0 and below 1"),
+        ("eval.top_p=1.5", "must be above 0 and at most 1"),
+        ("refine.weight_cap=0.5", "must be between 1 and 1000000"),
+        ("locate.max_horizon=31", "must be 0 or at most the turn limit, 30"),
+        ("locate.residence=1", "must be at least locate.pace_max, 1.5"),
+        ("loss.clip=1.5", "must be above 0 and below 1"),
+        ("loss.kl_coef=0", "must be above 0"),
+        ("locate.proposals_per_episode=0", "must be between 1 and 1000"),
+        ("threads=100000000", "must be between 0 and 4096"),
+        ("rollout.batch_size=9223372036854775807", "must be between 1 and 100000"),
         ("seeds=[]", "at least one seed"),
         ("seeds=[1,1]", "names a seed twice"),
         ("name=a/b", "plain folder name"),
-        ("locate.proposals_per_episode=2", "only 1 is supported"),
     ];
     for (override_text, expected) in cases {
         let error = error_of("", &[override_text]);
@@ -134,7 +142,7 @@ fn overrides_take_toml_values_and_bare_words() {
         ["task.benchmark=webshop", "task={turn_limit=15}", "seeds=[1, 2]", "student.path=a dir/x"];
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
     let config = resolve(&[], &overrides).expect("they are right").config;
-    assert_eq!(config.task.benchmark, BenchmarkName::Webshop);
+    assert_eq!(config.task.benchmark, "webshop");
     assert_eq!(config.task.turn_limit, 15);
     assert_eq!(config.seeds, [1, 2]);
     assert_eq!(config.student.path, PathBuf::from("a dir/x"));
@@ -146,5 +154,66 @@ proptest::proptest! {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let file = write(dir.path(), "any.toml", &text);
         let _ = resolve(&[file], &[override_text]);
+    }
+}
+
+#[test]
+fn files_of_earlier_releases_still_load_and_say_what_to_change() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let text = "[tcod]\ngrowth = 7\n[validate]\nhorizon = 4\n[cluster]\nnodes = 2\ngpu = \"any\"\n";
+    let file = write(dir.path(), "old.toml", text);
+    let resolved = resolve(&[file], &[]).expect("an earlier release wrote it");
+    assert_eq!(resolved.config.methods.tcod.residence, 7);
+    assert_eq!(resolved.config.methods.validate.continuation_turns, 4);
+    assert_eq!(resolved.notes.len(), 4);
+    assert!(resolved.notes[0].contains("old.toml:2: `tcod.growth` is now `tcod.residence`"));
+    assert!(resolved.notes[2].contains("`cluster.nodes` is ignored"), "{:?}", resolved.notes);
+}
+
+#[test]
+fn a_wrong_value_in_a_methods_section_names_its_place() {
+    let error = error_of("[locate]\nresidence = \"five\"\n", &[]);
+    assert_eq!(
+        error,
+        "run.toml:2: `locate.residence`: invalid type: string \"five\", expected a whole number, 0 or above"
+    );
+    let error = error_of("", &["locate.clock=x"]);
+    assert!(error.starts_with("--set: `locate.clock`: unknown value `x`"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn defaults_follow_the_benchmark() {
+    let resolved = resolve(&[], &["task.benchmark=webshop".to_owned()]).expect("it is right");
+    let task = &resolved.config.task;
+    assert_eq!((task.turn_limit, task.eval_splits.as_slice()), (15, &["test".to_owned()][..]));
+    assert_eq!(resolved.origin("task.turn_limit"), Origin::Benchmark("webshop".to_owned()));
+    let set = ["task.benchmark=webshop", "task.turn_limit=9"].map(str::to_owned);
+    let resolved = resolve(&[], &set).expect("it is right");
+    assert_eq!(resolved.config.task.turn_limit, 9, "what is set stays");
+    let error = error_of("[task]\nbenchmark = \"webshop2\"\n", &[]);
+    assert!(error.contains("`task.benchmark`: must be one of alfworld, webshop"), "{error}");
+    let error = error_of("[task]\ngoals = \"good\"\n", &[]);
+    assert!(
+        error.contains("run.toml:2: `task.goals`: must be \"synthetic\" or \"human\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_ablation_is_a_key_away() {
+    use lens_opd::locate::Clock;
+    use lens_opd::locate::proposal::Proposal;
+    use lens_opd::validate::fork::HintPrompt;
+    let with = |text: &str| resolve(&[], &[text.to_owned()]).expect("it is right").config.methods;
+    assert_eq!(with("locate.clock=fixed-f2b").locate.clock, Clock::FixedF2b);
+    assert_eq!(with("locate.proposal=last-turn").locate.proposal, Proposal::LastTurn);
+    assert!(!with("refine.internalize=false").refine.internalize);
+    assert!(!with("refine.focus=false").refine.focus);
+    let reconsider = with("validate.hint_prompt=reconsideration").validate.hint_prompt;
+    assert_eq!(reconsider, HintPrompt::Reconsideration);
+    for &method in MethodName::ALL {
+        let config = resolve(&[], &[format!("method={method}")]).expect("it is right").config;
+        assert_eq!(config.method, method);
     }
 }

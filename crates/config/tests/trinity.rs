@@ -54,9 +54,10 @@ fn what_has_a_counterpart_is_mapped_and_resolves() {
     let config = resolve(&[path], &[]).unwrap_or_else(|error| panic!("{error}\n{toml}")).config;
     assert_eq!(config.name, "shop-b2f");
     assert_eq!(config.method.to_string(), "tcod-b2f");
-    assert_eq!(config.task.benchmark.to_string(), "webshop");
-    assert_eq!(config.loss.estimator.to_string(), "k1_pg");
-    assert_eq!((config.task.turn_limit, config.tcod.growth), (15, 4));
+    assert_eq!(config.task.benchmark, "webshop");
+    assert_eq!(config.loss.estimator, lens_opd::objective::Estimator::K1Pg);
+    assert_eq!(config.loss.aggregation, lens_opd::objective::Aggregation::RowMean);
+    assert_eq!((config.task.turn_limit, config.methods.tcod.residence), (15, 4));
     assert_eq!((config.optimizer.lr, config.optimizer.beta2), (1e-6, 0.95));
     assert_eq!((config.rollout.batch_size, config.train.batch_size), (16, 64));
     assert_eq!(config.student.path.to_string_lossy(), "models/student");
@@ -77,7 +78,6 @@ fn what_has_none_is_listed_with_the_reason() {
             .clone()
     };
     assert_eq!(reason("trainer.made_up_key"), "not known here");
-    assert_eq!(reason("algorithm.loss_agg_mode"), "not known here");
     assert!(reason("trainer.total_steps").contains("differs from `buffer.total_steps`"));
     assert!(reason("explorer.rollout_model.engine_num").contains("serving engine"));
     assert!(reason("buffer.explorer_input.taskset.path").contains("task.data"));

@@ -1,8 +1,5 @@
 //! Writing responses.
 
-use std::any::Any;
-use std::sync::Arc;
-
 use lens_opd::random::StreamKey;
 
 use crate::codec::Codec;
@@ -67,32 +64,12 @@ pub struct Completion {
     pub finish: FinishReason,
 }
 
-/// A response written with a hint in view, to be learned without it.
-#[derive(Debug, Clone)]
-pub struct CrossContext {
-    /// The prompt with the hint.
-    pub hinted_prompt: Vec<u32>,
-    /// The prompt without it.
-    pub plain_prompt: Vec<u32>,
-    /// The response.
-    pub response: Vec<u32>,
-}
-
-/// What the policy itself says about such a response in both contexts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CrossContextTarget {
-    /// Its last hidden states under the hinted context: the frozen target (eq. gi-distributions).
-    pub hidden: Arc<Vec<f32>>,
-    /// Mean `KL(hinted || plain)` over the response: the internalisation gap.
-    pub gap: f64,
-}
-
-/// A frozen model that writes responses. `Any` lets a teacher on the same machine look into a student it knows.
-pub trait Policy: Any + Send + Sync {
+/// A frozen model that writes responses.
+pub trait Policy: Send + Sync {
     /// Its tokenizer and chat template.
     fn codec(&self) -> &dyn Codec;
 
-    /// Optimiser steps its weights have seen (0 for a model that does not learn).
+    /// Optimizer steps its weights have seen (0 for a model that does not learn).
     fn version(&self) -> u64;
 
     /// Writes all responses. The outer error is a failure of the engine as a whole.
@@ -101,14 +78,4 @@ pub trait Policy: Any + Send + Sync {
         calls: &[GenerateCall],
         deadline: Deadline,
     ) -> Result<Vec<Result<Completion, CallFailure>>, EngineError>;
-
-    /// The targets of guidance internalisation, one per call. `None` from engines that cannot give full
-    /// distributions; the hinted response itself is the target then.
-    fn cross_context(
-        &self,
-        calls: &[CrossContext],
-    ) -> Result<Option<Vec<CrossContextTarget>>, EngineError> {
-        let _ = calls;
-        Ok(None)
-    }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum EnvError {
     /// A file could not be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum EnvError {
         message: String,
     },
     /// A task or split that the benchmark does not have.
-    #[error("{what} \"{name}\" is not in {benchmark}; {hint}")]
+    #[error("{what} \"{name}\" is not in {benchmark}")]
     Unknown {
         /// "task" or "split".
         what: &'static str,
@@ -38,7 +38,7 @@ pub enum EnvError {
         hint: String,
     },
     /// An option that the benchmark has no use for.
-    #[error("{benchmark} has no {option}; {hint}")]
+    #[error("{benchmark} has no {option}")]
     Unsupported {
         /// The benchmark asked.
         benchmark: String,
@@ -48,7 +48,7 @@ pub enum EnvError {
         hint: String,
     },
     /// Data or a program that must be installed first.
-    #[error("{what} is missing: {hint}")]
+    #[error("{what} is missing")]
     Missing {
         /// What is missing.
         what: String,
@@ -69,4 +69,16 @@ pub enum EnvError {
         /// What happened.
         message: String,
     },
+}
+
+impl EnvError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Unknown { hint, .. }
+            | Self::Unsupported { hint, .. }
+            | Self::Missing { hint, .. } => Some(hint),
+            _ => None,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use lens_env::{
     Actions, Benchmark, Decision, EnvError, Expert, PastStep, PromptStyle, Status, Task, Window,
 };
 use lens_opd::random::{Purpose, Stream, StreamKey};
-use lens_opd::validate::fork::Feedback;
+use lens_opd::validate::fork::HintPrompt;
 use rayon::prelude::*;
 
 use crate::exercises::wanting_another;
@@ -251,7 +251,7 @@ pub(crate) fn lessons(
     if share < options.obeyed {
         texts.push(Text {
             lesson: Lesson::Obey,
-            message: hinted_message(&message, plan, &hint, Feedback::Incorporate),
+            message: hinted_message(&message, plan, &hint, HintPrompt::FeedbackIncorporation),
             // The right answer without a word on the comment: whoever learns to say it without having been told must
             // not speak of what nobody said.
             answer: act_answer(decision),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lens_agent::{Context, Plan, Setup, play};
+use lens_agent::{Context, Plan, RolloutConfig, play};
 use lens_engine::{Deadline, Policy, Sampling};
 use lens_env::{Benchmark, Task, Window};
 use lens_opd::methods::exposure::Exposure;
@@ -78,40 +78,41 @@ fn verb(action: &str) -> &str {
 }
 
 /// How games are played whose turns the expert is asked about.
-pub fn setup(benchmark: &Arc<dyn Benchmark>, options: &CorpusOptions) -> Setup {
-    Setup {
+pub fn rollout_config(benchmark: &Arc<dyn Benchmark>, options: &CorpusOptions) -> RolloutConfig {
+    RolloutConfig {
         benchmark: benchmark.clone(),
         context: Context::Window,
         history: options.history,
         turn_limit: options.turn_limit,
         max_prompt_tokens: MAX_PROMPT,
         max_response_tokens: MAX_ANSWER,
+        timeout: None,
         deadline: Deadline::never(),
     }
 }
 
 /// Lets `policy` play `tasks` and gives the expert's lessons of every turn. `batch` names the draws.
 pub fn own_play(
-    setup: &Setup,
+    config: &RolloutConfig,
     policy: &dyn Policy,
     tasks: &[Task],
     batch: u64,
     options: &CorpusOptions,
 ) -> Result<OwnPlay, LabError> {
     let mut own = OwnPlay::default();
-    let Some(expert) = setup.benchmark.expert() else { return Ok(own) };
+    let Some(expert) = config.benchmark.expert() else { return Ok(own) };
     for (group, tasks) in tasks.chunks(SIDE_BY_SIDE).enumerate() {
         let plans = tasks.iter().enumerate().map(|(place, task)| Plan {
             key: (group * SIDE_BY_SIDE + place) as u64,
             task: task.clone(),
-            exposure: Exposure::student(setup.turn_limit),
+            exposure: Exposure::student(config.turn_limit),
             reference: None,
             seed: options.seed,
             batch,
             purpose: Purpose::Rollout,
             sampling: SAMPLING,
         });
-        for episode in play(setup, policy, None, plans.collect(), false)? {
+        for episode in play(config, policy, None, plans.collect(), false, &mut |_, _| {})? {
             own.games += 1;
             own.solved += usize::from(episode.success);
             let key = StreamKey::new(options.seed, batch, episode.plan.key, Purpose::Data, 1);
@@ -126,12 +127,12 @@ pub fn own_play(
                 if stuck {
                     continue;
                 }
-                let window = Window::new(&turn.view, past, setup.history);
+                let window = Window::new(&turn.view, past, config.history);
                 let Some(decision) = expert.decide(&window) else { continue };
                 let plan = turn.action.as_deref();
                 own.compare(&decision.action, plan);
                 lessons(
-                    setup.prompt_style(),
+                    config.prompt_style(),
                     &window,
                     &decision,
                     plan.unwrap_or(&decision.action),

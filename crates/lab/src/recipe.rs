@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lens_engine::native::{LearnerOptions, NativeLearner};
-use lens_engine::{Codec, EngineError, LearnReport, Learner, Message};
+use lens_engine::{Codec, EngineError, LearnReport, Message};
 use lens_env::{Benchmark, EnvError, Profile};
 use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
 use lens_lm::config::{Family, ModelConfig};
@@ -13,7 +13,7 @@ use lens_lm::init::FreshWeights;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::tokenizer::{Splitting, chatml_companions, chatml_tokens, train_bpe_with};
 use lens_lm::train::AdamWConfig;
-use lens_opd::objective::LossParams;
+use lens_opd::objective::Loss;
 use lens_opd::random::{Purpose, StreamKey};
 use lens_train::TrainError;
 use lens_train::sft::{Example, SftOptions, fine_tune};
@@ -191,8 +191,7 @@ pub fn tokenizer(texts: &[Text], sample: usize, splitting: Splitting) -> Result<
 fn learner_options() -> LearnerOptions {
     LearnerOptions {
         format: WeightFormat::F32,
-        loss: LossParams::default(),
-        top_k: 0,
+        loss: Loss::default(),
         optimizer: AdamWConfig { betas: (0.9, 0.95), weight_decay: 0.05, ..AdamWConfig::default() },
         recompute: false,
     }
@@ -248,7 +247,7 @@ impl School<'_> {
         let mut learner = if number == 0 {
             fresh(plan, self.tokenizer_json, self.corpus.seed)?
         } else {
-            NativeLearner::load(directory, None, learner_options())?
+            NativeLearner::load(directory, learner_options())?
         };
         let course = plan.courses[number];
         let seed = self.corpus.seed + number as u64;
@@ -287,8 +286,8 @@ impl School<'_> {
         let key = StreamKey::new(self.corpus.seed, number as u64, 0, Purpose::TaskOrder, 0);
         key.open().shuffle(&mut tasks);
         tasks.truncate(games);
-        let setup = own_play::setup(self.benchmark, &self.corpus);
+        let config = own_play::rollout_config(self.benchmark, &self.corpus);
         let policy = learner.snapshot()?;
-        own_play::own_play(&setup, &*policy, &tasks, number as u64, &self.corpus)
+        own_play::own_play(&config, &policy, &tasks, number as u64, &self.corpus)
     }
 }

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use lens_config::schema::BenchmarkName;
 use lens_config::{Config, resolve};
-use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_engine::{Codec, EngineError, LearnReport, LearnRow, Learner, Message, Policy};
+use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner, NativePolicy};
+use lens_engine::{Codec, Engine, EngineError, LearnReport, LearnRow, Message, Models, Target};
 use lens_env::alfworld::{self, Alfworld};
 use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{ObservationMode, ShopSettings, WebShop, generator};
@@ -19,17 +18,14 @@ use lens_lab::recipe::{Course, School};
 use lens_lab::tiny;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
-use lens_opd::objective::LossParams;
+use lens_opd::methods::MethodName;
+use lens_opd::objective::Loss;
 use lens_train::checkpoint::Damaged;
 use lens_train::iteration::Explored;
-use lens_train::run::Parts;
 use lens_train::sft::{Example, SftOptions, fine_tune};
-use lens_train::{Finish, Progress, Run, TrainError};
+use lens_train::{Finish, Opening, Progress, Run, RunInputs, TrainError};
 
-const METHODS: [&str; 6] =
-    ["lens", "opd", "tcod-f2b", "tcod-b2f", "guided-opd", "futurebridge-opd"];
-
-struct Models {
+struct Pair {
     _folder: tempfile::TempDir,
     benchmark: Arc<dyn Benchmark>,
     teacher: PathBuf,
@@ -37,8 +33,8 @@ struct Models {
 }
 
 /// A teacher and a student that know ALFWorld's format and little else, made once.
-fn models() -> &'static Models {
-    static MODELS: OnceLock<Models> = OnceLock::new();
+fn models() -> &'static Pair {
+    static MODELS: OnceLock<Pair> = OnceLock::new();
     MODELS.get_or_init(|| {
         let benchmark = Alfworld::built_in(&alfworld::Options::default()).expect("it is built in");
         build(Arc::new(benchmark), 40, |task| task.kind == "pick_and_place_simple")
@@ -46,8 +42,8 @@ fn models() -> &'static Models {
 }
 
 /// The same for WebShop.
-fn shoppers() -> &'static Models {
-    static MODELS: OnceLock<Models> = OnceLock::new();
+fn shoppers() -> &'static Pair {
+    static MODELS: OnceLock<Pair> = OnceLock::new();
     MODELS.get_or_init(|| {
         let shop = generator::shop(generator::BUILT_IN_SEED, ShopSettings::default())
             .expect("it is built in");
@@ -55,7 +51,7 @@ fn shoppers() -> &'static Models {
     })
 }
 
-fn build(benchmark: Arc<dyn Benchmark>, most: usize, keep: fn(&Task) -> bool) -> Models {
+fn build(benchmark: Arc<dyn Benchmark>, most: usize, keep: fn(&Task) -> bool) -> Pair {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut tasks = benchmark.tasks("train").expect("a split");
     tasks.retain(keep);
@@ -63,7 +59,7 @@ fn build(benchmark: Arc<dyn Benchmark>, most: usize, keep: fn(&Task) -> bool) ->
     tiny::pair(&benchmark, &tasks, folder.path()).expect("it learns");
     let inside = |name: &str| folder.path().join(name);
     let (teacher, student) = (inside("teacher"), inside("student-small"));
-    Models { _folder: folder, benchmark, teacher, student }
+    Pair { _folder: folder, benchmark, teacher, student }
 }
 
 fn config(output: &Path, name: &str, overrides: &[&str]) -> Config {
@@ -84,6 +80,7 @@ fn config(output: &Path, name: &str, overrides: &[&str]) -> Config {
         "optimizer.lr=1e-3",
         "task.eval_splits=[\"valid_unseen\"]",
         "teacher.weights=f32",
+        "task.references=expert-plans",
     ]
     .iter()
     .chain(overrides)
@@ -97,40 +94,24 @@ fn config(output: &Path, name: &str, overrides: &[&str]) -> Config {
     config
 }
 
-fn parts(config: &Config) -> Parts {
-    parts_and_learner(config).0
-}
-
-/// The parts of a run, and a second learner like the one in them.
-fn parts_and_learner(config: &Config) -> (Parts, NativeLearner) {
-    let benchmark = match config.task.benchmark {
-        BenchmarkName::Webshop => shoppers().benchmark.clone(),
-        BenchmarkName::Scienceworld => {
-            scientists().expect("its test asked for it").benchmark.clone()
-        }
-        BenchmarkName::Alfworld => models().benchmark.clone(),
-    };
-    let teacher =
-        Arc::new(NativePolicy::load(&config.teacher.path, WeightFormat::F32).expect("it loads"));
+fn engine(config: &Config) -> NativeEngine {
     let options = LearnerOptions {
         format: WeightFormat::F32,
-        loss: lens_config::method::loss_params(config),
-        top_k: 8,
+        loss: Loss { top_k: 8, ..config.loss },
         optimizer: AdamWConfig { lr: config.optimizer.lr, ..AdamWConfig::default() },
-        recompute: false,
+        recompute: config.train.recompute,
     };
-    let with_teacher = Some((teacher.clone(), config.teacher.path.as_path()));
-    let learner = || {
-        NativeLearner::load(&config.student.path, with_teacher.clone(), options).expect("it loads")
+    let (student, teacher) = (&config.student.path, &config.teacher.path);
+    NativeEngine::load(student, teacher, WeightFormat::F32, options).expect("it loads")
+}
+
+fn inputs(config: &Config) -> RunInputs {
+    let benchmark = match config.task.benchmark.as_str() {
+        "webshop" => shoppers().benchmark.clone(),
+        "scienceworld" => scientists().expect("its test asked for it").benchmark.clone(),
+        _ => models().benchmark.clone(),
     };
-    let parts = Parts {
-        config: config.clone(),
-        seed: 7,
-        benchmark,
-        teacher: teacher.clone(),
-        learner: Box::new(learner()),
-    };
-    (parts, learner())
+    RunInputs { config: config.clone(), seed: 7, benchmark, engine: Box::new(engine(config)) }
 }
 
 /// Sets a flag after so many explorer batches, and remembers what it saw.
@@ -160,8 +141,8 @@ impl Progress for Watch {
     }
 }
 
-fn run(config: &Config, resume: bool, mut watch: Watch) -> (Finish, Watch) {
-    let mut run = Run::open(parts(config), resume, &mut watch).expect("it opens");
+fn run(config: &Config, opening: Opening, mut watch: Watch) -> (Finish, Watch) {
+    let mut run = Run::open(inputs(config), opening, &mut watch).expect("it opens");
     let stop = watch.stop.clone();
     let finish = run.run(&stop, &mut watch).expect("it runs");
     (finish, watch)
@@ -194,7 +175,9 @@ fn same_bytes(left: &Config, right: &Config) {
             files.iter().map(|(name, _)| name.clone()).collect()
         };
         assert_eq!(names(&left), names(&right));
-        for ((name, left), (_, right)) in left.iter().zip(&right) {
+        // The configuration names the folder the run lies in, and the manifest hashes it.
+        let own = |name: &Path| name.ends_with("config.toml") || name.ends_with("manifest.json");
+        for ((name, left), (_, right)) in left.iter().zip(&right).filter(|((n, _), _)| !own(n)) {
             assert!(left == right, "{inside}/{} differs", name.display());
         }
     }
@@ -217,7 +200,7 @@ fn every_method_and_estimator_trains() {
         ("chat", vec!["method=lens", "rollout.context=chat"]),
     ] {
         let config = config(folder.path(), name, &overrides);
-        let (finish, watch) = run(&config, false, Watch::default());
+        let (finish, watch) = run(&config, Opening::New, Watch::default());
         assert_eq!(finish, Finish::Done, "{name}");
         assert_eq!(watch.forks, watch.accepted + watch.closed, "{name}: the reasons add up");
         if ["lens", "topk", "chat"].contains(&name) {
@@ -249,13 +232,13 @@ fn every_method_trains_on_webshop() {
         "rollout.max_prompt_tokens=4000",
         "train.steps=2",
     ];
-    for method in METHODS {
+    for method in MethodName::ALL.iter().map(|method| method.as_str()) {
         let chosen = format!("method={method}");
         let overrides: Vec<&str> = shop.into_iter().chain([chosen.as_str()]).collect();
         let mut config = config(folder.path(), method, &overrides);
         config.teacher.path.clone_from(&shoppers().teacher);
         config.student.path.clone_from(&shoppers().student);
-        let (finish, watch) = run(&config, false, Watch::default());
+        let (finish, watch) = run(&config, Opening::New, Watch::default());
         assert_eq!(finish, Finish::Done, "{method}");
         assert_eq!(watch.forks, watch.accepted + watch.closed, "{method}: the reasons add up");
         assert!(method != "lens" || watch.forks > 0, "LENS audits turns");
@@ -263,8 +246,8 @@ fn every_method_trains_on_webshop() {
 }
 
 /// The same for ScienceWorld, where Java and the simulator are there.
-fn scientists() -> Option<&'static Models> {
-    static MODELS: OnceLock<Option<Models>> = OnceLock::new();
+fn scientists() -> Option<&'static Pair> {
+    static MODELS: OnceLock<Option<Pair>> = OnceLock::new();
     MODELS
         .get_or_init(|| {
             match ScienceWorld::open(scienceworld::Options {
@@ -298,13 +281,13 @@ fn every_method_trains_on_scienceworld() {
         "rollout.max_prompt_tokens=4000",
         "train.steps=2",
     ];
-    for method in METHODS {
+    for method in MethodName::ALL.iter().map(|method| method.as_str()) {
         let chosen = format!("method={method}");
         let overrides: Vec<&str> = laboratory.into_iter().chain([chosen.as_str()]).collect();
         let mut config = config(folder.path(), method, &overrides);
         config.teacher.path.clone_from(&scientists.teacher);
         config.student.path.clone_from(&scientists.student);
-        let (finish, watch) = run(&config, false, Watch::default());
+        let (finish, watch) = run(&config, Opening::New, Watch::default());
         assert_eq!(finish, Finish::Done, "{method}");
         assert_eq!(watch.forks, watch.accepted + watch.closed, "{method}: the reasons add up");
         assert!(method != "lens" || watch.forks > 0, "LENS audits turns");
@@ -315,13 +298,13 @@ fn every_method_trains_on_scienceworld() {
 fn an_interrupted_run_ends_in_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let whole = config(&folder.path().join("a"), "same", &[]);
-    run(&whole, false, Watch::default());
+    run(&whole, Opening::New, Watch::default());
     for stop_after in [1, 2, 3] {
         let parted = config(&folder.path().join(format!("b{stop_after}")), "same", &[]);
         let watch = Watch { stop_after: Some(stop_after), ..Watch::default() };
-        let (finish, _) = run(&parted, false, watch);
+        let (finish, _) = run(&parted, Opening::New, watch);
         assert_eq!(finish, Finish::Interrupted);
-        let (finish, _) = run(&parted, true, Watch::default());
+        let (finish, _) = run(&parted, Opening::Resume, Watch::default());
         assert_eq!(finish, Finish::Done);
         same_bytes(&whole, &parted);
     }
@@ -333,7 +316,7 @@ fn the_number_of_threads_changes_nothing() {
     let runs = [1, 2].map(|threads| {
         let config = config(&folder.path().join(threads.to_string()), "same", &[]);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
-        pool.install(|| run(&config, false, Watch::default()));
+        pool.install(|| run(&config, Opening::New, Watch::default()));
         config
     });
     same_bytes(&runs[0], &runs[1]);
@@ -343,16 +326,16 @@ fn the_number_of_threads_changes_nothing() {
 fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let whole = config(&folder.path().join("a"), "same", &[]);
-    run(&whole, false, Watch::default());
+    run(&whole, Opening::New, Watch::default());
     let parted = config(&folder.path().join("b"), "same", &[]);
-    run(&parted, false, Watch::default());
+    run(&parted, Opening::New, Watch::default());
     let newest =
         Run::folder(&parted, 7).join("checkpoints/step-000004/state/optimizer.safetensors");
     let mut bytes = std::fs::read(&newest).expect("it is there");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&newest, bytes).expect("it can be damaged");
-    let (finish, watch) = run(&parted, true, Watch::default());
+    let (finish, watch) = run(&parted, Opening::Resume, Watch::default());
     assert_eq!((finish, watch.damaged.len()), (Finish::Done, 1));
     assert!(watch.damaged[0].message.contains("optimizer.safetensors"), "{:?}", watch.damaged);
     same_bytes(&whole, &parted);
@@ -362,32 +345,37 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_used() {
 fn a_folder_in_use_is_not_overwritten() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = config(folder.path(), "same", &["train.steps=1"]);
-    run(&config, false, Watch::default());
-    let again = Run::open(parts(&config), false, &mut Watch::default());
-    let message = again.err().expect("the folder is in use").to_string();
-    assert!(message.contains("--resume"), "{message}");
+    run(&config, Opening::New, Watch::default());
+    let again = Run::open(inputs(&config), Opening::New, &mut Watch::default());
+    let error = again.err().expect("the folder is in use");
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.contains("--resume"), "{error}: {hint}");
 }
 
 #[test]
 fn two_processes_do_not_train_in_one_folder() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = config(folder.path(), "same", &["train.steps=1"]);
-    let first = Run::open(parts(&config), false, &mut Watch::default()).expect("it opens");
-    let second = Run::open(parts(&config), true, &mut Watch::default());
+    let first = Run::open(inputs(&config), Opening::New, &mut Watch::default()).expect("it opens");
+    let second = Run::open(inputs(&config), Opening::Resume, &mut Watch::default());
     let message = second.err().expect("the folder is claimed").to_string();
     assert!(message.contains("another process trains in this folder"), "{message}");
     drop(first);
-    run(&config, true, Watch::default());
+    run(&config, Opening::Resume, Watch::default());
 }
 
-/// A learner whose rows are blown up in chosen steps, so that the gradient overflows.
+/// An engine whose rows are blown up in chosen steps, so that the gradient overflows.
 struct Overflowing {
-    inner: NativeLearner,
+    inner: NativeEngine,
     calls: u64,
     bad: fn(u64) -> bool,
 }
 
-impl Learner for Overflowing {
+impl Engine for Overflowing {
+    fn models(&self) -> Arc<dyn Models> {
+        self.inner.models()
+    }
+
     fn version(&self) -> u64 {
         self.inner.version()
     }
@@ -403,35 +391,35 @@ impl Learner for Overflowing {
         self.inner.learn(&rows)
     }
 
-    fn snapshot(&mut self) -> Result<Arc<dyn Policy>, EngineError> {
-        self.inner.snapshot()
+    fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {
+        self.inner.publish(kept)
     }
 
     fn checkpoint_bytes(&self) -> u64 {
         self.inner.checkpoint_bytes()
     }
 
-    fn save_model(&self, directory: &Path) -> Result<(), EngineError> {
-        self.inner.save_model(directory)
+    fn save(
+        &self,
+        folder: &Path,
+        targets: &[&Target],
+    ) -> Result<Vec<serde_json::Value>, EngineError> {
+        self.inner.save(folder, targets)
     }
 
-    fn save_state(&self, heads: &[u64]) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
-        self.inner.save_state(heads)
-    }
-
-    fn load(&mut self, model: &Path, state: &Path) -> Result<(), EngineError> {
-        self.inner.load(model, state)
-    }
-
-    fn forget_before(&mut self, version: u64) {
-        self.inner.forget_before(version);
+    fn load(
+        &mut self,
+        folder: &Path,
+        targets: &[serde_json::Value],
+    ) -> Result<Vec<Target>, EngineError> {
+        self.inner.load(folder, targets)
     }
 }
 
 fn overflowing(config: &Config, bad: fn(u64) -> bool) -> Run {
-    let (mut parts, inner) = parts_and_learner(config);
-    parts.learner = Box::new(Overflowing { inner, calls: 0, bad });
-    Run::open(parts, false, &mut Watch::default()).expect("it opens")
+    let engine = Box::new(Overflowing { inner: engine(config), calls: 0, bad });
+    let inputs = RunInputs { engine, ..inputs(config) };
+    Run::open(inputs, Opening::New, &mut Watch::default()).expect("it opens")
 }
 
 #[test]
@@ -462,13 +450,11 @@ fn several_steps_in_a_row_that_are_not_finite_stop_the_run() {
 fn fine_tuning_asks_for_an_example_when_its_step_comes() {
     let options = LearnerOptions {
         format: WeightFormat::F32,
-        loss: LossParams::default(),
-        top_k: 0,
+        loss: Loss::default(),
         optimizer: AdamWConfig::default(),
         recompute: false,
     };
-    let mut learner =
-        NativeLearner::load(&models().student, None, options).expect("a tiny student");
+    let mut learner = NativeLearner::load(&models().student, options).expect("a tiny student");
     let asked = Mutex::new(Vec::new());
     let example = |codec: &dyn Codec, number: usize| {
         asked.lock().expect("nobody panicked").push(number);
@@ -485,7 +471,7 @@ fn fine_tuning_asks_for_an_example_when_its_step_comes() {
     asked.dedup();
     assert_eq!(asked.len(), 12, "{asked:?}");
     let nothing = fine_tune(&mut learner, 0, |_, _| unreachable!(), &sft, |_, _| {});
-    assert!(matches!(nothing, Err(TrainError::Nothing(_))));
+    assert!(matches!(nothing, Err(TrainError::NoExamples)));
 }
 
 #[test]

@@ -2,14 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use lens_config::method::{loss_params, method_params};
 use lens_config::resolve;
-use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_engine::{
-    CallFailure, Codec, Completion, Deadline, EngineError, GenerateCall, Policy, Sampling,
-    ScoreCall, ScoredRow, Teacher,
-};
+use lens_engine::native::{LearnerOptions, NativeEngine, NativePolicy};
+use lens_engine::{Call, GenerateCall, ObservedEngine, Observer, Sampling};
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
 use lens_lab::corpus::CorpusOptions;
@@ -18,10 +15,9 @@ use lens_lab::{own_play, recipe};
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
-use lens_opd::episode::DivergenceSource;
-use lens_opd::methods::MethodParams;
 use lens_train::diagnose::{Examination, Findings};
-use lens_train::run::{evaluator, explorer, setup};
+use lens_train::references::References;
+use lens_train::run::{evaluator, rollout, rollout_config};
 use lens_train::tasks::TaskOrder;
 
 /// Bytes that all shipped models together may take.
@@ -71,7 +67,7 @@ fn success(model: &str) -> f64 {
     let policy = NativePolicy::load(&assets().join(model), WeightFormat::F32).expect("it loads");
     let mut tasks = benchmark.tasks("valid_unseen").expect("a split");
     tasks.truncate(60);
-    let evaluator = evaluator(&config, &setup(&config, &benchmark));
+    let evaluator = evaluator(&config, &rollout_config(&config, &benchmark));
     let result =
         evaluator.evaluate(&policy, "valid_unseen", &tasks, 1, 0, |_| {}).expect("it plays");
     result.all.success_rate
@@ -109,8 +105,8 @@ fn the_teacher_sees_what_is_wrong_and_the_student_does_what_it_is_told() {
     let load = |name: &str| NativePolicy::load(&assets().join(name), WeightFormat::F32);
     let (teacher, student) = (load("teacher").expect("it loads"), load("student-small"));
     let student = student.expect("it loads");
-    let setup = own_play::setup(&benchmark, &options);
-    let own = own_play::own_play(&setup, &student, &tasks, 0, &options).expect("it plays");
+    let config = own_play::rollout_config(&benchmark, &options);
+    let own = own_play::own_play(&config, &student, &tasks, 0, &options).expect("it plays");
     let report = hints(&teacher, &student, &own.texts).expect("they answer");
     assert!(report.plans > 60, "{report:?}");
     assert!(4 * report.named > report.plans, "{report:?}");
@@ -118,43 +114,17 @@ fn the_teacher_sees_what_is_wrong_and_the_student_does_what_it_is_told() {
     assert!(3 * report.followed > 2 * report.plans, "{report:?}");
 }
 
-/// The teacher, and what it was asked to write.
+/// Remembers what the teacher was asked to write.
+#[derive(Default)]
 struct Listening {
-    inner: Arc<NativePolicy>,
     asked: Mutex<Vec<GenerateCall>>,
 }
 
-impl Policy for Listening {
-    fn codec(&self) -> &dyn Codec {
-        self.inner.codec()
-    }
-
-    fn version(&self) -> u64 {
-        self.inner.version()
-    }
-
-    fn generate(
-        &self,
-        calls: &[GenerateCall],
-        deadline: Deadline,
-    ) -> Result<Vec<Result<Completion, CallFailure>>, EngineError> {
-        self.asked.lock().expect("nobody panicked").extend_from_slice(calls);
-        self.inner.generate(calls, deadline)
-    }
-}
-
-impl Teacher for Listening {
-    fn divergence(&self) -> DivergenceSource {
-        self.inner.divergence()
-    }
-
-    fn score(
-        &self,
-        student: &dyn Policy,
-        calls: &[ScoreCall],
-        deadline: Deadline,
-    ) -> Result<Vec<Result<ScoredRow, CallFailure>>, EngineError> {
-        self.inner.score(student, calls, deadline)
+impl Observer for Listening {
+    fn answered(&self, call: &Call<'_>, _time: Duration) {
+        if let Call::Teacher(calls, _) = call {
+            self.asked.lock().expect("nobody panicked").extend_from_slice(calls);
+        }
     }
 }
 
@@ -166,35 +136,29 @@ fn examined() -> (Findings, Vec<GenerateCall>) {
     config.task.turn_limit = 8;
     let benchmark: Arc<dyn Benchmark> =
         Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
-    let load = |name: &str| NativePolicy::load(&assets().join(name), WeightFormat::F32);
-    let teacher = Arc::new(load("teacher").expect("it loads"));
-    let loss = loss_params(&config);
     let options = LearnerOptions {
         format: WeightFormat::F32,
-        loss,
-        top_k: 8,
+        loss: config.loss,
         optimizer: AdamWConfig { lr: 1e-4, ..AdamWConfig::default() },
         recompute: false,
     };
-    let (student, judge) = (assets().join("student-small"), assets().join("teacher"));
-    let mut learner =
-        NativeLearner::load(&student, Some((teacher.clone(), judge.as_path())), options)
-            .expect("it loads");
-    let MethodParams::Lens(lens) = method_params(&config) else {
-        panic!("the default method is LENS");
-    };
+    let (student, teacher) = (assets().join("student-small"), assets().join("teacher"));
+    let engine =
+        NativeEngine::load(&student, &teacher, WeightFormat::F32, options).expect("it loads");
+    let listening = Arc::new(Listening::default());
+    let mut engine = ObservedEngine::new(engine, listening.clone());
+    let references = Arc::new(References::None);
     let examination = Examination {
-        explorer: explorer(&config, setup(&config, &benchmark), 7),
-        lens,
+        rollout: rollout(&config, rollout_config(&config, &benchmark), 7, references),
+        sections: config.methods.clone(),
         forks: 3,
-        loss,
+        loss: config.loss,
     };
     let order = TaskOrder::new(benchmark.tasks("train").expect("a split"), 7);
     let batches = vec![order.batch(1, 5), order.batch(2, 5)];
-    let teacher = Listening { inner: teacher, asked: Mutex::default() };
-    let findings =
-        examination.examine(&mut learner, &teacher, batches, |_| {}).expect("it examines");
-    (findings, teacher.asked.into_inner().expect("nobody panicked"))
+    let findings = examination.examine(&mut engine, batches, |_| {}).expect("it examines");
+    let asked = listening.asked.lock().expect("nobody panicked").clone();
+    (findings, asked)
 }
 
 #[test]

@@ -4,10 +4,11 @@ mod train_common;
 
 use lens_lm::config::{Family, ModelConfig};
 use lens_lm::train::{Head, Heads, PromptedRow, RowLoss, Trainer, TrainerOptions};
+use lens_opd::objective::Loss;
 use lens_opd::objective::TokenLoss;
 use lens_opd::objective::buckets::TopToken;
 use lens_opd::objective::forward_kl::{forward_kl, nll};
-use lens_opd::objective::policy_gradient::{ClipParams, k1_pg};
+use lens_opd::objective::policy_gradient::k1_pg;
 use lens_opd::objective::reverse_kl::{rkl_full, rkl_topk};
 use train_common::*;
 
@@ -55,7 +56,7 @@ fn every_loss_and_its_gradient_by_the_logits_equal_the_reference() {
     let reference_head = noise(VOCAB * REFERENCE_WIDTH, 1.0, &mut stream);
     let reference = Head { weight: &reference_head, hidden: REFERENCE_WIDTH };
     let heads = Heads { teacher: Some(reference), snapshot: Some(reference) };
-    let clip = ClipParams { kl_coef: 0.8, clip_range: 0.2, dual_clip: 3.0 };
+    let clip = Loss { kl_coef: 0.8, clip: 0.2, dual_clip: 3.0, ..Loss::default() };
     let options = TrainerOptions { real_vocab: Some(REAL), ..TrainerOptions::default() };
     let mut trainer = Trainer::new(config, parameters, options).expect("valid model");
     let mut flat_ratios = 0;

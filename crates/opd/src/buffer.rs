@@ -2,13 +2,13 @@
 
 use crate::random::{Purpose, StreamKey};
 
-/// How many optimiser steps a row's snapshot may lie behind the step that trains on it.
+/// How many optimizer steps a row's snapshot may lie behind the step that trains on it.
 pub const MAX_STALENESS: u64 = 2;
 
-/// Rows per optimiser step in the paper.
+/// Rows per optimizer step in the paper.
 pub const TRAIN_BATCH_ROWS: usize = 64;
 
-/// Whether a row of snapshot `version` may be trained on at optimiser step `step` (from 1): `version >= step - staleness`.
+/// Whether a row of snapshot `version` may be trained on at optimizer step `step` (from 1): `version >= step - staleness`.
 pub fn is_fresh(version: u64, step: u64, max_staleness: u64) -> bool {
     version.saturating_add(max_staleness) >= step
 }
@@ -20,7 +20,7 @@ pub fn shuffle_rows<T>(rows: &mut [T], seed: u64, batch: u64) {
     StreamKey::new(seed, batch, 0, Purpose::RowOrder, 0).open().shuffle(rows);
 }
 
-/// What to do with the queue before an optimiser step.
+/// What to do with the queue before an optimizer step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pop {
     /// Positions of the rows to train on, oldest first; empty when there are too few.

@@ -1,7 +1,7 @@
 //! The measurements behind the three diagnostics of section 3 (figure 2).
 //!
 //! Which turns are forked for them is a matter of LENS-OPD's parameters (`locate.clock = "full"`,
-//! `locate.proposal = "kl_range"`, `locate.proposals = n`); here is what is computed from the result.
+//! `locate.proposal = "kl-range"`, `locate.proposals_per_episode = n`); here is what is computed from the result.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::stats::rank_correlation;
 pub struct DepthSupport {
     /// The turn, from 0.
     pub turn: usize,
-    /// Content positions where student and teacher favour different tokens.
+    /// Content positions where student and teacher favor different tokens.
     pub positions: usize,
     /// Mean soft support there.
     pub support: f64,
@@ -52,12 +52,12 @@ pub fn support_by_depth(
         .collect())
 }
 
-/// A position where the two models favour different tokens.
+/// A position where the two models favor different tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Disagreement {
     /// The token's position in the response.
     pub position: usize,
-    /// The teacher's favourite token.
+    /// The teacher's favorite token.
     pub teacher_top: u32,
     /// The student's soft support of it.
     pub support: f64,

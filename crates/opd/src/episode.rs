@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{InputError, OpdError, log_probability};
+use crate::error::{InputError, OpdError, log_probability, measured};
 
-/// The two models' favourite tokens at one position and what each model thinks of them.
+/// The two models' favorite tokens at one position and what each model thinks of them.
 ///
 /// Ties go to the lowest token id. Engines that return only the top few tokens may not know a
-/// model's opinion of the other one's favourite.
+/// model's opinion of the other one's favorite.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TopPair {
     /// The student's most likely token, `vS`.
@@ -28,7 +28,7 @@ pub struct TopPair {
 }
 
 impl TopPair {
-    /// Whether both models favour the same token.
+    /// Whether both models favor the same token.
     pub fn agree(&self) -> bool {
         self.student_top == self.teacher_top
     }
@@ -47,7 +47,7 @@ pub struct ScoredToken {
     pub student_logprob: Option<f32>,
     /// The teacher's log-probability of the token in the same context.
     pub teacher_logprob: Option<f32>,
-    /// Both models' favourite tokens.
+    /// Both models' favorite tokens.
     pub top: Option<TopPair>,
     /// `KL(snapshot || teacher)` at this position, by the batch's [`DivergenceSource`].
     pub kl: Option<f32>,
@@ -120,6 +120,8 @@ pub enum TurnDrop {
     PromptTooLong,
     /// The teacher could not score the turn.
     TeacherFailed,
+    /// Time ran out before the model answered.
+    Timeout,
     /// The engine failed while generating.
     EngineFailed,
     /// The response has no tokens.
@@ -135,10 +137,17 @@ pub struct ScoredTurn {
     pub actor: Actor,
     /// Whether the response holds an action the parser understood.
     pub parsed: bool,
+    /// Whether the environment offered that action where it was taken.
+    #[serde(default = "yes")]
+    pub admissible: bool,
     /// The response, token by token; all of it is trained on.
     pub tokens: Vec<ScoredToken>,
     /// Set when the turn must not be trained on.
     pub dropped: Option<TurnDrop>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl ScoredTurn {
@@ -150,6 +159,17 @@ impl ScoredTurn {
     /// Why the turn has no training row, if it has none.
     pub fn drop_reason(&self) -> Option<TurnDrop> {
         self.dropped.or(self.tokens.is_empty().then_some(TurnDrop::EmptyResponse))
+    }
+
+    /// `log T - log mu` of every token; a token that was not measured is an error.
+    pub fn gaps(&self) -> Result<Vec<f64>, InputError> {
+        let tokens = self.tokens.iter().enumerate();
+        tokens
+            .map(|(position, token)| {
+                Ok(measured(token.teacher_logprob, "teacher log-probability", position)?
+                    - measured(token.student_logprob, "student log-probability", position)?)
+            })
+            .collect()
     }
 
     /// Refuses impossible values.
@@ -179,7 +199,7 @@ pub enum EpisodeEnd {
 pub struct ScoredEpisode {
     /// The episode's key inside its explorer batch: its slot, from 0.
     pub episode: u64,
-    /// Optimiser steps done when the snapshot that rolled it out was taken.
+    /// Optimizer steps done when the snapshot that rolled it out was taken.
     pub version: u64,
     /// Reference actions replayed before the first turn; those turns are not listed.
     pub prefix: usize,

@@ -111,14 +111,14 @@ pub enum OpdError {
     #[error(transparent)]
     Input(#[from] InputError),
     /// Bad numbers or shapes in one turn of one episode.
-    #[error("episode {episode}, turn {turn}: {source}")]
+    #[error("episode {episode}, turn {turn}: {reason}")]
     Turn {
         /// The episode's key inside its explorer batch.
         episode: u64,
         /// The turn, counted from 0 at reset.
         turn: usize,
         /// What is wrong there.
-        source: InputError,
+        reason: InputError,
     },
     /// An explorer batch that does not follow the one before it.
     #[error("explorer batch {found} was handed in where batch {expected} is due")]
@@ -147,14 +147,14 @@ pub enum OpdError {
         message: &'static str,
     },
     /// A parameter outside its range.
-    #[error("{key} = {value}: {expected}")]
+    #[error("`{key}` must be {expected}, not {value}")]
     Parameter {
-        /// The parameter's key.
+        /// The parameter's key, as a configuration file spells it.
         key: &'static str,
         /// The value found.
         value: String,
-        /// What it must be.
-        expected: &'static str,
+        /// What it must be, to complete "must be".
+        expected: String,
     },
     /// A saved state written by a newer release.
     #[error(
@@ -180,7 +180,7 @@ pub enum OpdError {
 impl OpdError {
     /// Names the turn an input error was found in.
     pub fn at(episode: u64, turn: usize) -> impl FnOnce(InputError) -> Self {
-        move |source| Self::Turn { episode, turn, source }
+        move |reason| Self::Turn { episode, turn, reason }
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn log_probability(
     what: &'static str,
     position: usize,
 ) -> Result<f64, InputError> {
-    // Engines compute in bf16 or f32; a normalised distribution can round to slightly more than one.
+    // Engines compute in bf16 or f32; a normalized distribution can round to slightly more than one.
     const ROUNDING: f32 = 1e-2;
     if value == f32::NEG_INFINITY {
         return Err(InputError::ZeroProbability { what, position });

@@ -21,6 +21,7 @@ pub mod error;
 pub mod locate;
 pub mod methods;
 pub mod objective;
+pub mod parameter;
 pub mod random;
 pub mod refine;
 pub mod stats;

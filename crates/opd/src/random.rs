@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct StreamKey {
     /// The run's seed.
     pub seed: u64,
-    /// The explorer batch (or optimiser step) the draw belongs to.
+    /// The explorer batch (or optimizer step) the draw belongs to.
     pub step: u64,
     /// The episode inside that batch.
     pub episode: u64,

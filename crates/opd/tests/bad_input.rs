@@ -4,36 +4,30 @@
 mod support;
 
 use lens_opd::episode::{DivergenceSource, ScoredBatch, ScoredToken};
-use lens_opd::locate::horizon::{HorizonClock, HorizonParams, HorizonState};
+use lens_opd::locate::Locate;
+use lens_opd::locate::horizon::{HorizonClock, HorizonState};
 use lens_opd::locate::proposal::turn_divergence;
 use lens_opd::locate::support::turn_competence;
-use lens_opd::methods::{MethodKind, MethodParams, Setting};
+use lens_opd::methods::{Driver, MethodName, MethodSections, RunFacts};
 use lens_opd::objective::buckets::TopToken;
 use lens_opd::objective::forward_kl::{forward_kl, forward_kl_topk, nll};
-use lens_opd::objective::plan::{LossPlan, Terms};
-use lens_opd::objective::policy_gradient::{ClipParams, k1_pg};
+use lens_opd::objective::plan::{LossPlan, LossTerms};
+use lens_opd::objective::policy_gradient::k1_pg;
 use lens_opd::objective::reverse_kl::{rkl_full, rkl_topk};
-use lens_opd::objective::{Estimator, LossParams, TeacherSignal, opd_token_loss};
-use lens_opd::refine::focus::{FocusParams, focus};
+use lens_opd::objective::{Estimator, Loss, TeacherSignal, opd_token_loss};
+use lens_opd::refine::Refine;
+use lens_opd::refine::focus::focus;
 use lens_opd::refine::internalize::{Target, internalization_loss};
 use lens_opd::stats::bootstrap::{Resampling, clustered_mean};
 use lens_opd::stats::metrics::{EvalEpisode, alfworld, webshop};
 use lens_opd::stats::{mean, rank_correlation};
-use lens_opd::validate::evaluator::{Evaluator, teacher_likelihood, tempered_log_probability};
+use lens_opd::validate::Validate;
 use lens_opd::validate::fork::{FinishedFork, ForkResult};
-use lens_opd::validate::gate::{Completeness, Rules, Terminal, judge};
+use lens_opd::validate::gate::judge;
+use lens_opd::validate::value::{teacher_likelihood, tempered_log_probability};
 use lens_opd::{InputError, OpdError};
 use proptest::prelude::*;
 use support::{batch, branch, draws, fork, of_tokens, token, turn};
-
-const CLIP: ClipParams = ClipParams { kl_coef: 1.0, clip_range: 0.2, dual_clip: 3.0 };
-const FOCUS: FocusParams = FocusParams { beta: 1.0, cap: 5.0, eps: 1e-6, floor: None };
-const RULES: Rules = Rules {
-    evaluator: Evaluator::TeacherLikelihood,
-    terminal: Terminal::Exclude,
-    completeness: Completeness::Natural,
-    continuation_turns: 3,
-};
 
 /// Ways to put one number into a token.
 const FIELDS: [fn(&mut ScoredToken, f32); 7] = [
@@ -46,21 +40,25 @@ const FIELDS: [fn(&mut ScoredToken, f32); 7] = [
     |token, x| token.top.iter_mut().for_each(|top| top.teacher_at_student = Some(x)),
 ];
 
-fn locate(kind: MethodKind, batch: &ScoredBatch) -> Result<usize, OpdError> {
-    let mut method =
-        MethodParams::of(kind).build(Setting { seed: 1, max_turns: 30 }).expect("sound parameters");
-    method.locate(batch).map(|located| located.forks.len())
+const FACTS: RunFacts = RunFacts { seed: 1, max_turns: 30, steps: 250 };
+
+fn driver(name: MethodName) -> Driver {
+    Driver::new(name, &MethodSections::default(), FACTS).expect("sound parameters")
+}
+
+fn locate(kind: MethodName, batch: &ScoredBatch) -> Result<usize, OpdError> {
+    driver(kind).locate(batch).map(|located| located.forks.len())
 }
 
 #[test]
 fn nan_and_infinite_log_probabilities_are_refused() {
-    for kind in MethodKind::ALL {
+    for &kind in MethodName::ALL {
         for (index, set) in FIELDS.iter().enumerate() {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut batch = batch(1, 1, 2, 2);
                 set(&mut batch.episodes[1].turns[0].tokens[0], bad);
                 let found = locate(kind, &batch);
-                let Err(OpdError::Turn { episode: 1, turn: 0, source }) = &found else {
+                let Err(OpdError::Turn { episode: 1, turn: 0, reason: source }) = &found else {
                     panic!("{kind:?} field {index} = {bad}: {found:?}");
                 };
                 assert!(
@@ -79,23 +77,23 @@ fn nan_and_infinite_log_probabilities_are_refused() {
 fn impossible_probabilities_and_divergences_are_refused() {
     let mut batch = batch(1, 1, 1, 1);
     batch.episodes[0].turns[0].tokens[0].teacher_logprob = Some(0.5);
-    assert!(locate(MethodKind::Opd, &batch).is_err(), "a probability above one");
+    assert!(locate(MethodName::Opd, &batch).is_err(), "a probability above one");
     batch.episodes[0].turns[0].tokens[0].teacher_logprob = Some(-0.5);
     batch.episodes[0].turns[0].tokens[0].kl = Some(-0.5);
-    assert!(locate(MethodKind::Opd, &batch).is_err(), "a negative divergence");
+    assert!(locate(MethodName::Opd, &batch).is_err(), "a negative divergence");
     batch.episodes[0].turns[0].tokens[0].kl = Some(0.5);
     batch.episodes[0].turns[0].tokens[0].special = true;
-    assert!(locate(MethodKind::Opd, &batch).is_err(), "special tokens are never content");
+    assert!(locate(MethodName::Opd, &batch).is_err(), "special tokens are never content");
 }
 
 #[test]
 fn contradictory_batches_are_refused() {
     let mut twice = batch(1, 1, 2, 2);
     twice.episodes[1].episode = 0;
-    assert!(matches!(locate(MethodKind::Lens, &twice), Err(OpdError::Episode { episode: 0, .. })));
+    assert!(matches!(locate(MethodName::Lens, &twice), Err(OpdError::Episode { episode: 0, .. })));
     let mut gap = batch(1, 1, 2, 3);
     gap.episodes[1].turns.remove(1);
-    assert!(matches!(locate(MethodKind::Lens, &gap), Err(OpdError::Episode { episode: 1, .. })));
+    assert!(matches!(locate(MethodName::Lens, &gap), Err(OpdError::Episode { episode: 1, .. })));
 }
 
 #[test]
@@ -108,7 +106,7 @@ fn zero_probability_tokens_are_named() {
     assert!(matches!(found, Err(InputError::ZeroProbability { position: 0, .. })), "{found:?}");
     let top = [TopToken { token: 0, logprob: f32::NEG_INFINITY }];
     assert!(matches!(rkl_topk(&[0.0, 1.0], &top), Err(InputError::ZeroProbability { .. })));
-    let found = k1_pg(&[0.0, 1.0], 0, Some(f32::NEG_INFINITY), Some(-1.0), &CLIP);
+    let found = k1_pg(&[0.0, 1.0], 0, Some(f32::NEG_INFINITY), Some(-1.0), &Loss::default());
     assert!(matches!(found, Err(InputError::ZeroProbability { .. })));
     let masked = [0.0, f32::NEG_INFINITY];
     assert!(matches!(
@@ -130,7 +128,7 @@ fn empty_content_sets_are_errors() {
     };
     no_content(turn_competence(&special, None));
     no_content(turn_divergence(&special, DivergenceSource::Full));
-    assert!(matches!(focus(&special, &FOCUS), Err(InputError::NoContent { .. })));
+    assert!(matches!(focus(&special, &Refine::default(), None), Err(InputError::NoContent { .. })));
     let mut empty = branch(&mut stream, 0, 2, -1.0);
     for turn in &mut empty.continuation {
         turn.tokens.iter_mut().for_each(|token| token.content = false);
@@ -140,7 +138,7 @@ fn empty_content_sets_are_errors() {
     if let ForkResult::Pair(pair) = &mut finished.result {
         pair.base = empty;
     }
-    let verdict = judge(&finished, &RULES).expect("incomplete, not wrong");
+    let verdict = judge(&finished, &Validate::default()).expect("incomplete, not wrong");
     assert_eq!(verdict.reason.map(|r| r.to_string()).as_deref(), Some("base.no_content"));
     assert_eq!((verdict.accepted, verdict.gain), (false, None));
 }
@@ -173,11 +171,11 @@ fn missing_values_are_errors_where_they_are_needed() {
     let undecided = without(|token| {
         token.top.iter_mut().for_each(|top| top.teacher_at_student = None);
     });
-    let found = focus(&undecided, &FOCUS).map(|focused| focused.weights[1]);
+    let found = focus(&undecided, &Refine::default(), None).map(|focused| focused.weights[1]);
     missing(found, "log p_T(vS)");
-    let found = k1_pg(&[0.0, 1.0], 0, None, Some(-1.0), &CLIP);
+    let found = k1_pg(&[0.0, 1.0], 0, None, Some(-1.0), &Loss::default());
     assert!(matches!(found, Err(InputError::Missing { .. })), "never read as 0.0");
-    let found = k1_pg(&[0.0, 1.0], 0, Some(-1.0), None, &CLIP);
+    let found = k1_pg(&[0.0, 1.0], 0, Some(-1.0), None, &Loss::default());
     assert!(matches!(found, Err(InputError::Missing { .. })), "never read as 0.0");
 }
 
@@ -187,15 +185,15 @@ fn a_missing_score_in_a_continuation_is_an_error_not_a_zero() {
     if let ForkResult::Pair(pair) = &mut finished.result {
         pair.guided.continuation[0].tokens[0].teacher_logprob = None;
     }
-    let found = judge(&finished, &RULES);
-    let Err(OpdError::Turn { episode: 4, turn: 2, source: InputError::Missing { .. } }) = found
+    let found = judge(&finished, &Validate::default());
+    let Err(OpdError::Turn { episode: 4, turn: 2, reason: InputError::Missing { .. } }) = found
     else {
         panic!("{found:?}");
     };
     if let ForkResult::Pair(pair) = &mut finished.result {
         pair.guided.continuation[0].tokens[0].teacher_logprob = Some(f32::NAN);
     }
-    assert!(judge(&finished, &RULES).is_err());
+    assert!(judge(&finished, &Validate::default()).is_err());
 }
 
 #[test]
@@ -231,24 +229,22 @@ fn malformed_lists_of_top_tokens_are_refused() {
 fn an_estimator_without_its_signal_is_refused() {
     let sampled = TeacherSignal::Sampled { teacher: Some(-1.0), rollout: Some(-1.0) };
     for estimator in [Estimator::RklFull, Estimator::RklTopk] {
-        let params = LossParams { estimator, ..LossParams::default() };
+        let params = Loss { estimator, ..Loss::default() };
         let found = opd_token_loss(&params, &[0.0, 1.0], 0, sampled);
         assert!(matches!(found, Err(InputError::Missing { .. })), "{estimator:?}: {found:?}");
     }
-    let params = LossParams { estimator: Estimator::K1Pg, ..LossParams::default() };
+    let params = Loss { estimator: Estimator::K1Pg, ..Loss::default() };
     assert!(opd_token_loss(&params, &[0.0], 0, TeacherSignal::Logits(&[0.0])).is_err());
-    assert!(LossParams { kl_coef: 0.0, ..LossParams::default() }.check().is_err());
-    assert!(LossParams { dual_clip: 1.0, ..LossParams::default() }.check().is_err());
-    assert!(LossParams::default().check().is_ok());
+    assert!(Loss { kl_coef: 0.0, ..Loss::default() }.check().is_err());
+    assert!(Loss { dual_clip: 1.0, ..Loss::default() }.check().is_err());
+    assert!(Loss::default().check().is_ok());
 }
 
 #[test]
 fn empty_batches_rows_and_responses_are_refused() {
-    let plan = |rows: &[_]| LossPlan::new(rows, &LossParams::default(), &Terms::default());
+    let plan = |rows: &[_]| LossPlan::new(rows, &Loss::default(), &LossTerms::default());
     assert!(matches!(plan(&[]), Err(OpdError::Input(InputError::Empty { .. }))));
-    let mut method = MethodParams::of(MethodKind::Opd)
-        .build(Setting { seed: 1, max_turns: 30 })
-        .expect("sound parameters");
+    let mut method = driver(MethodName::Opd);
     let batch = batch(1, 1, 1, 1);
     let located = method.locate(&batch).expect("sound batch");
     let rows = method.refine(&batch, &located, &[]).expect("no forks").rows;
@@ -266,8 +262,7 @@ fn empty_batches_rows_and_responses_are_refused() {
 
 #[test]
 fn clocks_refuse_what_cannot_be() {
-    let params = HorizonParams { eta: 5, eps: 1e-6, pace_min: 0.5, pace_max: 1.5, max_depth: 30 };
-    let mut clock = HorizonClock::new(params).expect("the paper's constants");
+    let mut clock = HorizonClock::new(Locate::default(), &FACTS);
     for bad in [f64::NAN, -0.1, 1.1, f64::INFINITY] {
         let before = clock.state();
         assert!(clock.tick(&[0.5, bad]).is_err(), "{bad}");
@@ -311,7 +306,7 @@ proptest! {
         let value = f32::from_bits(bits);
         let mut batch = batch(2, 1, 2, 2);
         FIELDS[field](&mut batch.episodes[0].turns[1].tokens[0], value);
-        let found = locate(MethodKind::ALL[kind], &batch);
+        let found = locate(MethodName::ALL[kind], &batch);
         prop_assert!(value.is_finite() || found.is_err());
     }
 
@@ -325,7 +320,7 @@ proptest! {
             rkl_full(&[0.0; 3], &logits),
             forward_kl(&[0.0; 3], &logits),
             nll(&logits, 0),
-            k1_pg(&[0.0; 3], 0, Some(value), Some(-1.0), &CLIP),
+            k1_pg(&[0.0; 3], 0, Some(value), Some(-1.0), &Loss::default()),
         ] {
             match found {
                 Ok(loss) => {
@@ -345,7 +340,7 @@ proptest! {
             let branch = if guided { &mut pair.guided } else { &mut pair.base };
             branch.continuation[1].tokens[0].teacher_logprob = Some(value);
         }
-        let found = judge(&finished, &RULES);
+        let found = judge(&finished, &Validate::default());
         prop_assert!(value.is_finite() || found.is_err());
     }
 }

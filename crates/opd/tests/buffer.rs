@@ -1,8 +1,8 @@
 //! The buffer's boundaries, and the constants of the paper's table 4.
 
 use lens_opd::buffer::{MAX_STALENESS, TRAIN_BATCH_ROWS, is_fresh, plan_train_batch};
-use lens_opd::methods::lens::LensParams;
-use lens_opd::objective::LossParams;
+use lens_opd::methods::MethodSections;
+use lens_opd::objective::Loss;
 
 #[test]
 fn version_j_minus_2_is_kept_and_j_minus_3_is_dropped() {
@@ -35,12 +35,12 @@ fn too_few_rows_wait_for_more() {
 
 #[test]
 fn defaults_are_those_of_table_4() {
-    let LensParams { locate, validate, refine } = LensParams::default();
-    assert_eq!((locate.eta, locate.proposals), (5, 1));
-    assert_eq!((locate.pace_min, locate.pace_max, locate.eps), (0.5, 1.5, 1e-6));
-    assert_eq!((validate.continuation_turns, validate.tau), (3, 1.0));
-    assert_eq!((refine.beta, refine.c_tok, refine.lambda_gi), (1.0, 5.0, 1.0));
-    let loss = LossParams::default();
-    assert_eq!((loss.kl_coef, loss.clip_range, loss.dual_clip), (1.0, 0.2, 3.0));
+    let MethodSections { locate, validate, refine, .. } = MethodSections::default();
+    assert_eq!((locate.residence, locate.proposals_per_episode), (5, 1));
+    assert_eq!((locate.pace_min, locate.pace_max, locate.epsilon), (0.5, 1.5, 1e-6));
+    assert_eq!((validate.continuation_turns, validate.temperature), (3, 1.0));
+    assert_eq!((refine.focus_scale, refine.weight_cap, refine.internalize_weight), (1.0, 5.0, 1.0));
+    let loss = Loss::default();
+    assert_eq!((loss.kl_coef, loss.clip, loss.dual_clip), (1.0, 0.2, 3.0));
     assert_eq!((MAX_STALENESS, TRAIN_BATCH_ROWS), (2, 64));
 }

@@ -302,6 +302,12 @@ pub struct StepLine {
     /// Trained tokens of internalization rows.
     #[serde(default)]
     pub gi_tokens: u64,
+    /// Trained tokens by kind of row, after staleness (figure 4c; format 2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained: Option<TokenCounts>,
+    /// What internalization rows weigh next to 1 for all other rows (format 2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internalize_share: Option<f64>,
     /// Tokens that went through the model, prompts included (format 2).
     #[serde(default)]
     pub tokens: Option<u64>,

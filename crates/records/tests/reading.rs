@@ -29,6 +29,8 @@ fn step(step: u64) -> Record {
         trajectories: 4,
         opd_tokens: 100,
         gi_tokens: 7,
+        trained: None,
+        internalize_share: None,
         tokens: Some(900),
         oldest_version: 0,
     })

@@ -5,10 +5,9 @@
 //! which disagreement tokens of future-beneficial turns one plain OPD update moves (c).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use lens_agent::{Episode, score_batch};
-use lens_engine::{Learner, Policy, Teacher};
+use lens_engine::{Engine, Models};
 use lens_env::Task;
 use lens_opd::diagnostics::{
     DepthSupport, ForkGain, GainReport, ResponseGroup, TokenResponse, disagreements, gain_report,
@@ -16,27 +15,27 @@ use lens_opd::diagnostics::{
 };
 use lens_opd::episode::{ScoredBatch, ScoredEpisode, ScoredToken};
 use lens_opd::error::OpdError;
+use lens_opd::locate::Clock;
 use lens_opd::locate::proposal::Proposal;
-use lens_opd::methods::lens::{Clock, Lens, LensParams};
-use lens_opd::methods::{Method, Setting};
-use lens_opd::objective::LossParams;
+use lens_opd::methods::{Driver, MethodName, MethodSections, RunFacts};
+use lens_opd::objective::Loss;
 use lens_opd::stats::bootstrap::Resampling;
 use serde::Serialize;
 
 use crate::error::TrainError;
-use crate::iteration::Explorer;
+use crate::iteration::Rollout;
 use crate::queue::{Queue, QueuedRow};
 
 /// How a student is examined.
 pub struct Examination {
     /// The environments, the sampling and the seed.
-    pub explorer: Explorer,
+    pub rollout: Rollout,
     /// The method's own settings for forks; clock, proposal and refinement are set here.
-    pub lens: LensParams,
+    pub sections: MethodSections,
     /// Forks per episode.
     pub forks: usize,
     /// The loss of the one update.
-    pub loss: LossParams,
+    pub loss: Loss,
 }
 
 /// What an examination found.
@@ -64,27 +63,30 @@ struct Probe {
 }
 
 impl Examination {
-    /// Plays `batches` with the learner's present weights, applies one update to it and looks again. The learner must be
+    /// Plays `batches` with the student's present weights, applies one update to it and looks again. The engine must be
     /// fresh from its checkpoint.
     pub fn examine(
         &self,
-        learner: &mut dyn Learner,
-        teacher: &dyn Teacher,
+        engine: &mut dyn Engine,
         batches: Vec<Vec<Task>>,
         mut progress: impl FnMut(usize),
     ) -> Result<Findings, TrainError> {
-        let mut params = self.lens;
-        params.locate.clock = Clock::Full;
-        params.locate.proposal = Proposal::KlRange;
-        params.locate.proposals = self.forks;
-        (params.refine.internalize, params.refine.focus) = (false, false);
-        let setting =
-            Setting { seed: self.explorer.seed, max_turns: self.explorer.setup.turn_limit };
-        let mut method = Lens::new(params, setting)?;
-        let student: Arc<dyn Policy> = learner.snapshot()?;
+        let mut sections = self.sections.clone();
+        sections.locate.clock = Clock::Full;
+        sections.locate.proposal = Proposal::KlRange;
+        sections.locate.proposals_per_episode = self.forks;
+        (sections.refine.internalize, sections.refine.focus) = (false, false);
+        let facts = RunFacts {
+            seed: self.rollout.seed,
+            max_turns: self.rollout.config.turn_limit,
+            steps: 1,
+        };
+        let mut method = Driver::new(MethodName::Lens, &sections, facts)?;
+        let models = engine.models();
         let (mut probes, mut rows, mut gains) = (Vec::new(), Vec::new(), Vec::new());
         for (number, tasks) in (1..).zip(batches) {
-            let explored = self.explorer.explore(&mut method, &student, teacher, number, tasks)?;
+            let explored =
+                self.rollout.explore(&mut method, &*models, number, tasks, &mut |_| {})?;
             let mut beneficial = BTreeSet::new();
             for fork in &explored.record.forks {
                 let Some(gain) = fork.verdict.gain else { continue };
@@ -106,20 +108,17 @@ impl Examination {
         }
         let scored: Vec<ScoredEpisode> =
             probes.iter().flat_map(|probe| probe.judged.episodes.clone()).collect();
-        let floor = params.locate.floor;
-        let responses = if self.update(learner, &method, rows)? {
-            self.responses(&*learner.snapshot()?, teacher, &probes, floor)?
+        let floor = sections.locate.floor;
+        let responses = if self.update(engine, &method, rows)? {
+            engine.publish(&[])?;
+            self.responses(&*engine.models(), &probes, floor)?
         } else {
             Vec::new()
         };
         Ok(Findings {
             episodes: scored.len(),
             support: support_by_depth(&scored, floor)?,
-            gain: if gains.is_empty() {
-                None
-            } else {
-                Some(gain_report(&gains).map_err(|error| input(&error))?)
-            },
+            gain: if gains.is_empty() { None } else { Some(gain_report(&gains).map_err(input)?) },
             forks: gains.iter().map(|fork| (fork.divergence, fork.gain)).collect(),
             responses,
         })
@@ -128,43 +127,34 @@ impl Examination {
     /// One plain OPD step on all beneficial turns together; whether there were any.
     fn update(
         &self,
-        learner: &mut dyn Learner,
-        method: &dyn Method,
+        engine: &mut dyn Engine,
+        method: &Driver,
         rows: Vec<QueuedRow>,
     ) -> Result<bool, TrainError> {
         let count = rows.len();
         let mut queue = Queue::default();
         queue.push(rows);
         let batch =
-            queue.pop(learner.version() + 1, count, u64::MAX, &self.loss, &method.terms())?;
+            queue.pop(engine.version() + 1, count, u64::MAX, &self.loss, &method.terms())?;
         let Some(batch) = batch else { return Ok(false) };
-        let report = learner.learn(&batch.rows)?;
+        let report = engine.learn(&batch.rows)?;
         if report.skipped {
-            return Err(TrainError::Nothing(
-                "the one update of figure 2c met a number that is not finite".to_owned(),
-            ));
+            return Err(TrainError::NotFiniteUpdate);
         }
         Ok(true)
     }
 
-    /// How far the update moved the student towards the teacher's token, at every disagreement of a beneficial turn.
+    /// How far the update moved the student toward the teacher's token, at every disagreement of a beneficial turn.
     fn responses(
         &self,
-        updated: &dyn Policy,
-        teacher: &dyn Teacher,
+        updated: &dyn Models,
         probes: &[Probe],
         floor: Option<f32>,
     ) -> Result<Vec<ResponseGroup>, TrainError> {
         let mut tokens = Vec::new();
         for probe in probes {
-            let after = score_batch(
-                &self.explorer.setup,
-                updated,
-                teacher,
-                probe.number,
-                &probe.episodes,
-                true,
-            )?;
+            let config = self.rollout.config.starting_now();
+            let after = score_batch(&config, updated, probe.number, &probe.episodes, true)?;
             for (before, after) in probe.judged.episodes.iter().zip(&after.batch.episodes) {
                 for (turn, moved) in before.turns.iter().zip(&after.turns) {
                     if !probe.beneficial.contains(&(before.episode, turn.turn)) {
@@ -193,8 +183,8 @@ impl Examination {
         if tokens.is_empty() {
             return Ok(Vec::new());
         }
-        let resampling = Resampling { seed: self.explorer.seed, ..Resampling::default() };
-        response_by_group(&tokens, &resampling).map_err(|error| input(&error))
+        let resampling = Resampling { seed: self.rollout.seed, ..Resampling::default() };
+        response_by_group(&tokens, &resampling).map_err(input)
     }
 }
 
@@ -203,6 +193,6 @@ fn cluster(batch: u64, episode: u64) -> u64 {
     batch << 24 | episode
 }
 
-fn input(error: &lens_opd::error::InputError) -> TrainError {
-    TrainError::Nothing(format!("the diagnostics: {error}"))
+fn input(reason: lens_opd::error::InputError) -> TrainError {
+    TrainError::Measures { what: "diagnostics", reason }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lens_agent::{Plan, Setup, play};
+use lens_agent::{Plan, RolloutConfig, play};
 use lens_engine::{Policy, Sampling};
 use lens_env::{ScoreScale, Task};
 use lens_opd::episode::EpisodeEnd;
@@ -17,7 +17,7 @@ use crate::error::TrainError;
 #[derive(Clone)]
 pub struct Evaluator {
     /// The environments and their limits.
-    pub setup: Setup,
+    pub config: RolloutConfig,
     /// How tokens are drawn.
     pub sampling: Sampling,
     /// Episodes played side by side.
@@ -70,7 +70,7 @@ pub struct Evaluation {
 }
 
 impl Evaluator {
-    /// Plays `tasks` of `split` with draws named by `seed` and `step`.
+    /// Plays `tasks` of `split` with draws named by `seed`, `split` and `step`. `progress` is told how many have ended.
     pub fn evaluate(
         &self,
         policy: &dyn Policy,
@@ -81,18 +81,23 @@ impl Evaluator {
         mut progress: impl FnMut(usize),
     ) -> Result<Evaluation, TrainError> {
         let mut results = Vec::with_capacity(tasks.len());
-        for (group, chunk) in tasks.chunks(self.workers.max(1)).enumerate() {
-            let plans = chunk.iter().enumerate().map(|(place, task)| Plan {
-                key: (group * self.workers.max(1) + place) as u64,
+        let config = self.config.starting_now();
+        let workers = self.workers.max(1);
+        for (group, chunk) in tasks.chunks(workers).enumerate() {
+            let plans = chunk.iter().enumerate().map(|(index, task)| Plan {
+                key: split_key(split) << 32 | (group * workers + index) as u64,
                 task: task.clone(),
-                exposure: Exposure::student(self.setup.turn_limit),
+                exposure: Exposure::student(config.turn_limit),
                 reference: None,
                 seed,
                 batch: step,
                 purpose: Purpose::Evaluation,
                 sampling: self.sampling,
             });
-            let episodes = play(&self.setup, policy, None, plans.collect(), false)?;
+            let done = results.len();
+            let episodes = play(&config, policy, None, plans.collect(), false, &mut |ended, _| {
+                progress(done + ended);
+            })?;
             for episode in episodes {
                 results.push(TaskResult {
                     task: episode.plan.task.id.clone(),
@@ -103,7 +108,6 @@ impl Evaluator {
                     end: episode.end,
                 });
             }
-            progress(results.len());
         }
         let mut by_kind: BTreeMap<String, Vec<&TaskResult>> = BTreeMap::new();
         for result in &results {
@@ -119,7 +123,7 @@ impl Evaluator {
 
     /// The measures of any group of results; seen and unseen games pooled, for one.
     pub fn measures(&self, results: &[&TaskResult]) -> Result<Measures, TrainError> {
-        measures(self.setup.benchmark.profile().score, self.setup.turn_limit, results)
+        measures(self.config.benchmark.profile().score, self.config.turn_limit, results)
     }
 }
 
@@ -143,9 +147,27 @@ pub fn measures(
         ScoreScale::Points => metrics::scienceworld,
     };
     let broken =
-        |error: lens_opd::error::InputError| TrainError::Nothing(format!("evaluation: {error}"));
+        |reason: lens_opd::error::InputError| TrainError::Measures { what: "evaluation", reason };
     let result = measure(&episodes).map_err(broken)?;
     let rounds = metrics::rounds(&episodes, turn_limit).map_err(broken)?;
     let (success_rate, score) = (result.success_rate, result.score);
     Ok(Measures { tasks: results.len(), success_rate, score, rounds })
+}
+
+/// Names a split in the streams of its draws, so that two splits share none.
+fn split_key(split: &str) -> u64 {
+    let hash = split
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    u64::from(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seen_and_unseen_tasks_share_no_stream() {
+        assert_ne!(split_key("valid_seen"), split_key("valid_unseen"));
+    }
 }

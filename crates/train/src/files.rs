@@ -30,12 +30,7 @@ pub(crate) fn claim(folder: &Path) -> Result<File, TrainError> {
     let file = File::create(&path).map_err(TrainError::file("make", &path))?;
     match try_lock_patiently(&file) {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(TrainError::Folder {
-            path: folder.to_owned(),
-            message: "another process trains in this folder; wait for it or stop it, or give this run another name \
-                      with --set name=..."
-                .to_owned(),
-        }),
+        Err(TryLockError::WouldBlock) => Err(TrainError::Busy { path: folder.to_owned() }),
         Err(TryLockError::Error(source)) => Err(TrainError::File { action: "lock", path, source }),
     }
 }
@@ -61,6 +56,15 @@ pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<(), TrainErro
         file.sync_all()
     };
     write().map_err(TrainError::file("write", path))
+}
+
+/// Moves a folder aside under the first free name `FOLDER.old-N`.
+pub(crate) fn set_aside(folder: &Path) -> Result<std::path::PathBuf, TrainError> {
+    let free = (1..).map(|number| folder.with_added_extension(format!("old-{number}")));
+    let aside = free.into_iter().find(|path| !path.exists()).unwrap_or_else(|| folder.to_owned());
+    std::fs::rename(folder, &aside).map_err(TrainError::file("move aside", folder))?;
+    sync_parent(&aside)?;
+    Ok(aside)
 }
 
 /// Puts a finished folder in place in one step.
@@ -124,6 +128,23 @@ impl Journal {
         std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))
             .map_err(TrainError::file("open", path))?;
         Ok(Self { file, path: path.to_owned(), length })
+    }
+
+    /// Opens a journal at its end; one that has grown past a few megabytes is put aside first.
+    pub(crate) fn open_rotating(path: &Path) -> Result<Self, TrainError> {
+        const MOST: u64 = 4 << 20;
+        let length = std::fs::metadata(path).map_or(0, |data| data.len());
+        if length <= MOST {
+            return Self::open(path, length);
+        }
+        std::fs::rename(path, path.with_added_extension("1"))
+            .map_err(TrainError::file("rotate", path))?;
+        Self::open(path, 0)
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Adds raw bytes.

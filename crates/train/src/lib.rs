@@ -10,8 +10,10 @@ pub mod diagnose;
 pub mod error;
 pub mod evaluate;
 pub mod files;
+mod inputs;
 pub mod iteration;
 pub mod queue;
+pub mod references;
 pub mod run;
 pub mod run_log;
 pub mod sft;
@@ -19,4 +21,4 @@ pub mod tasks;
 pub mod tensorboard;
 
 pub use error::TrainError;
-pub use run::{Finish, Progress, Run};
+pub use run::{Finish, Opening, Progress, Run, RunInputs};

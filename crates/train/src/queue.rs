@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::Arc;
 
-use lens_engine::{LearnRow, Supervision};
+use lens_engine::{Engine, LearnRow, Target};
 use lens_opd::buffer::plan_train_batch;
 use lens_opd::error::OpdError;
 use lens_opd::methods::rows::TrainRow;
-use lens_opd::objective::LossParams;
-use lens_opd::objective::plan::{LossPlan, PlanCounts, Terms};
+use lens_opd::objective::Loss;
+use lens_opd::objective::plan::{LossPlan, LossTerms, PlanCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -24,8 +23,8 @@ pub struct QueuedRow {
     pub prompt: Vec<u32>,
     /// The response's tokens.
     pub response: Vec<u32>,
-    /// What the tokens are pulled towards.
-    pub supervision: Supervision,
+    /// What the tokens are pulled toward, as the engine says it.
+    pub target: Target,
 }
 
 /// Rows waiting to be learned.
@@ -40,9 +39,9 @@ pub struct Queue {
 pub struct TrainBatch {
     /// The rows with their coefficients.
     pub rows: Vec<LearnRow>,
-    /// Sums for the books.
+    /// Sums for the log.
     pub counts: PlanCounts,
-    /// How stale the oldest row is: optimiser steps behind the step that trains on it.
+    /// The smallest snapshot version in the batch.
     pub oldest_version: u64,
 }
 
@@ -67,39 +66,31 @@ impl Queue {
         self.dropped_stale
     }
 
-    /// The oldest snapshot version a waiting row still needs.
-    pub fn versions_needed(&self) -> Vec<u64> {
-        let mut versions: Vec<u64> = self
-            .rows
-            .iter()
-            .filter_map(|row| match row.supervision {
-                Supervision::Snapshot { version, .. } => Some(version),
-                _ => None,
-            })
-            .collect();
-        versions.sort_unstable();
-        versions.dedup();
-        versions
+    /// The targets that queued rows still refer to, in the order of the rows.
+    pub fn targets(&self) -> Vec<&Target> {
+        self.rows.iter().map(|row| &row.target).collect()
     }
 
-    /// Takes the next train batch for optimiser step `step` (from 1), dropping rows that are too old. `None` when
-    /// there are not enough rows.
+    /// Returns the batch for optimizer step `step` (1-based), oldest rows first, or `None` if fewer than `rows` fresh rows
+    /// are queued.
+    ///
+    /// Rows whose snapshot is more than `max_staleness` steps old are removed and counted, even when this returns `None`.
     pub fn pop(
         &mut self,
         step: u64,
         rows: usize,
         max_staleness: u64,
-        loss: &LossParams,
-        terms: &Terms,
+        loss: &Loss,
+        terms: &LossTerms,
     ) -> Result<Option<TrainBatch>, OpdError> {
         let versions: Vec<u64> = self.rows.iter().map(|row| row.row.version).collect();
         let pop = plan_train_batch(&versions, step, rows, max_staleness);
         self.dropped_stale += pop.stale.len() as u64;
         let (mut taken, mut kept) = (Vec::with_capacity(pop.train.len()), VecDeque::new());
-        for (place, row) in std::mem::take(&mut self.rows).into_iter().enumerate() {
-            if pop.train.binary_search(&place).is_ok() {
+        for (index, row) in std::mem::take(&mut self.rows).into_iter().enumerate() {
+            if pop.train.binary_search(&index).is_ok() {
                 taken.push(row);
-            } else if pop.stale.binary_search(&place).is_err() {
+            } else if pop.stale.binary_search(&index).is_err() {
                 kept.push_back(row);
             }
         }
@@ -113,104 +104,61 @@ impl Queue {
         let rows = taken
             .into_iter()
             .enumerate()
-            .map(|(place, row)| LearnRow {
+            .map(|(index, row)| LearnRow {
                 prompt: row.prompt,
                 response: row.response,
                 coefficients: plan
-                    .coefficients(place)
+                    .coefficients(index)
                     .unwrap_or_default()
                     .iter()
                     .map(|&coefficient| coefficient as f32)
                     .collect(),
-                supervision: row.supervision,
+                target: row.target,
             })
             .collect();
         Ok(Some(TrainBatch { rows, counts: plan.counts(), oldest_version }))
     }
 
-    /// Writes the queue into a checkpoint. The teacher's hidden states are not written: the teacher is frozen and gives
-    /// the same ones again. A snapshot's are, because that snapshot is gone.
-    pub(crate) fn save(&self, folder: &Path) -> Result<(), TrainError> {
-        let mut targets: Vec<u8> = Vec::new();
-        let rows: Vec<SavedRow> = self
-            .rows
-            .iter()
-            .map(|row| {
-                let supervision = match &row.supervision {
-                    Supervision::Teacher { teacher_logprobs, rollout_logprobs, .. } => {
-                        SavedSupervision::Teacher {
-                            teacher_logprobs: teacher_logprobs.clone(),
-                            rollout_logprobs: rollout_logprobs.clone(),
-                        }
-                    }
-                    Supervision::Snapshot { hidden, version } => {
-                        let start = targets.len();
-                        targets.extend(hidden.iter().flat_map(|value| value.to_le_bytes()));
-                        SavedSupervision::Snapshot {
-                            start,
-                            values: hidden.len(),
-                            version: *version,
-                        }
-                    }
-                    Supervision::Tokens => SavedSupervision::Tokens,
-                };
-                SavedRow {
-                    row: row.row.clone(),
-                    prompt: row.prompt.clone(),
-                    response: row.response.clone(),
-                    supervision,
-                }
-            })
-            .collect();
-        let saved = SavedQueue { dropped_stale: self.dropped_stale, rows };
-        let path = folder.join("queue.json");
+    /// Writes the engine and the queue into a checkpoint. Rows and what the engine keeps for them belong together.
+    pub(crate) fn save(&self, engine: &dyn Engine, folder: &Path) -> Result<(), TrainError> {
+        let targets = engine.save(folder, &self.targets())?;
+        let rows = self.rows.iter().zip(targets).map(|(row, target)| SavedRow {
+            row: row.row.clone(),
+            prompt: row.prompt.clone(),
+            response: row.response.clone(),
+            target,
+        });
+        let saved = SavedQueue { dropped_stale: self.dropped_stale, rows: rows.collect() };
+        let path = folder.join("state/queue.json");
         let json = serde_json::to_vec(&saved).map_err(|error| TrainError::Checkpoint {
             path: path.clone(),
             message: error.to_string(),
         })?;
-        write_durably(&path, &json)?;
-        write_durably(&folder.join("queue-targets.f32"), &targets)
+        write_durably(&path, &json)
     }
 
-    /// Reads what [`Queue::save`] wrote.
-    pub(crate) fn load(folder: &Path) -> Result<Self, TrainError> {
-        let path = folder.join("queue.json");
-        let broken = |message: String| TrainError::Checkpoint { path: path.clone(), message };
+    /// Reads what [`Queue::save`] wrote, and resumes the engine from it.
+    pub(crate) fn load(engine: &mut dyn Engine, folder: &Path) -> Result<Self, TrainError> {
+        let path = folder.join("state/queue.json");
         let json = std::fs::read(&path).map_err(TrainError::file("read", &path))?;
-        let saved: SavedQueue =
-            serde_json::from_slice(&json).map_err(|error| broken(error.to_string()))?;
-        let targets_path = folder.join("queue-targets.f32");
-        let targets =
-            std::fs::read(&targets_path).map_err(TrainError::file("read", &targets_path))?;
-        let mut rows = VecDeque::with_capacity(saved.rows.len());
-        for row in saved.rows {
-            let supervision = match row.supervision {
-                SavedSupervision::Teacher { teacher_logprobs, rollout_logprobs } => {
-                    Supervision::Teacher { hidden: None, teacher_logprobs, rollout_logprobs }
-                }
-                SavedSupervision::Snapshot { start, values, version } => {
-                    let bytes = start
-                        .checked_add(values * 4)
-                        .and_then(|end| targets.get(start..end))
-                        .ok_or_else(|| {
-                            broken("a target lies outside queue-targets.f32".to_owned())
-                        })?;
-                    let hidden = bytes
-                        .chunks_exact(4)
-                        .map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-                        .collect();
-                    Supervision::Snapshot { hidden: Arc::new(hidden), version }
-                }
-                SavedSupervision::Tokens => Supervision::Tokens,
-            };
-            rows.push_back(QueuedRow {
-                row: row.row,
-                prompt: row.prompt,
-                response: row.response,
-                supervision,
-            });
+        let saved: SavedQueue = serde_json::from_slice(&json).map_err(|error| {
+            TrainError::Checkpoint { path: path.clone(), message: error.to_string() }
+        })?;
+        let (rows, targets): (Vec<_>, Vec<_>) = saved
+            .rows
+            .into_iter()
+            .map(|row| ((row.row, row.prompt, row.response), row.target))
+            .unzip();
+        let targets = engine.load(folder, &targets)?;
+        if targets.len() != rows.len() {
+            let message = format!("{} rows have {} targets", rows.len(), targets.len());
+            return Err(TrainError::Checkpoint { path, message });
         }
-        Ok(Self { rows, dropped_stale: saved.dropped_stale })
+        let rows = rows
+            .into_iter()
+            .zip(targets)
+            .map(|((row, prompt, response), target)| QueuedRow { row, prompt, response, target });
+        Ok(Self { rows: rows.collect(), dropped_stale: saved.dropped_stale })
     }
 }
 
@@ -225,24 +173,19 @@ struct SavedRow {
     row: TrainRow,
     prompt: Vec<u32>,
     response: Vec<u32>,
-    supervision: SavedSupervision,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum SavedSupervision {
-    Teacher { teacher_logprobs: Option<Vec<f32>>, rollout_logprobs: Option<Vec<f32>> },
-    Snapshot { start: usize, values: usize, version: u64 },
-    Tokens,
+    /// What the engine gave to find the row's target again.
+    #[serde(alias = "supervision")]
+    target: serde_json::Value,
 }
 
 #[cfg(test)]
 mod tests {
-    use lens_opd::methods::rows::RowKind;
+    use lens_engine::scripted::{Scripted, ScriptedEngine, ScriptedPolicy};
+    use lens_opd::methods::rows::{BatchShape, RowKind};
 
     use super::*;
 
-    fn row(version: u64, turn: usize, supervision: Supervision) -> QueuedRow {
+    fn row(version: u64, turn: usize) -> QueuedRow {
         QueuedRow {
             row: TrainRow {
                 batch: 1,
@@ -252,41 +195,34 @@ mod tests {
                 version,
                 validated: false,
                 weights: vec![1.0, 1.0],
+                shape: BatchShape { rows: 4, trajectories: 4, internalized: 0 },
             },
             prompt: vec![1, 2],
             response: vec![3, 4],
-            supervision,
+            target: Target::tokens(),
         }
+    }
+
+    fn engine() -> ScriptedEngine {
+        let policy = || ScriptedPolicy::saying("<action>look</action>");
+        ScriptedEngine::new(Scripted::new(policy(), policy()))
     }
 
     #[test]
     fn a_saved_queue_comes_back_as_it_was() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut queue = Queue::default();
-        let hidden = Arc::new(vec![0.1, -2.5e-8, f32::MIN_POSITIVE]);
-        queue.push(vec![
-            row(3, 0, Supervision::Tokens),
-            row(3, 1, Supervision::Snapshot { hidden, version: 3 }),
-            row(
-                4,
-                2,
-                Supervision::Teacher {
-                    hidden: None,
-                    teacher_logprobs: Some(vec![-0.1, -0.3]),
-                    rollout_logprobs: None,
-                },
-            ),
-        ]);
-        queue.save(folder.path()).expect("it can be written");
-        assert_eq!(Queue::load(folder.path()).expect("it can be read"), queue);
-        assert_eq!(queue.versions_needed(), [3]);
+        queue.push(vec![row(3, 0), row(3, 1), row(4, 2)]);
+        queue.save(&engine(), folder.path()).expect("it can be written");
+        let read = Queue::load(&mut engine(), folder.path()).expect("it can be read");
+        assert_eq!(read, queue);
     }
 
     #[test]
     fn stale_rows_are_dropped_and_counted_and_order_is_kept() {
         let mut queue = Queue::default();
-        queue.push((0..4).map(|turn| row(turn as u64, turn, Supervision::Tokens)).collect());
-        let (loss, terms) = (LossParams::default(), Terms::default());
+        queue.push((0..4).map(|turn| row(turn as u64, turn)).collect());
+        let (loss, terms) = (Loss::default(), LossTerms::default());
         let batch = queue.pop(3, 2, 2, &loss, &terms).expect("it plans").expect("two fresh rows");
         assert_eq!((batch.rows.len(), batch.oldest_version), (2, 1));
         assert_eq!((queue.dropped_stale(), queue.len()), (1, 1));

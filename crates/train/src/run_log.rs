@@ -27,6 +27,7 @@ use scalars::Scalars;
 pub struct RunLog {
     metrics: Journal,
     timings: Journal,
+    text: Journal,
     scalars: Scalars,
     episodes: PathBuf,
     /// Optimizer steps done, as far as the log was told.
@@ -49,6 +50,7 @@ impl RunLog {
         Ok(Self {
             metrics: Journal::open(&folder.join("metrics.jsonl"), metrics_length)?,
             timings: Journal::open(&timings, kept)?,
+            text: Journal::open_rotating(&folder.join("log.txt"))?,
             scalars: Scalars::create(&folder.join("tensorboard"), step, batch)?,
             episodes,
             step,
@@ -96,8 +98,10 @@ impl RunLog {
             grad_norm: finite(report.grad_norm),
             skipped: report.skipped,
             trajectories: counts.trajectories as u64,
-            opd_tokens: counts.opd_tokens as u64,
-            gi_tokens: counts.gi_tokens as u64,
+            opd_tokens: counts.tokens.opd + counts.tokens.teacher_nll + counts.tokens.bridge,
+            gi_tokens: counts.tokens.internalize,
+            trained: Some(convert::token_counts(&counts.tokens)),
+            internalize_share: (counts.internalized > 0).then_some(counts.internalize_share),
             tokens: Some(report.tokens as u64),
             oldest_version: oldest,
         };
@@ -127,6 +131,18 @@ impl RunLog {
             TimingLine { format: FORMAT, stage: stage.to_owned(), batch, seconds, at: Some(at) };
         self.scalars.timing(at, self.step, &line)?;
         self.timings.bytes(&write::line(&line)?)
+    }
+
+    /// Writes a line for people into `log.txt`.
+    pub fn note(&mut self, text: &str) -> Result<(), TrainError> {
+        self.text.bytes(format!("{:.0} {text}\n", now()).as_bytes())
+    }
+
+    /// The metrics so far, packed.
+    pub fn packed_metrics(&self) -> Result<Vec<u8>, TrainError> {
+        let path = self.metrics.path();
+        let metrics = std::fs::read(path).map_err(TrainError::file("read", path))?;
+        zstd::encode_all(metrics.as_slice(), 3).map_err(TrainError::file("pack", path))
     }
 
     /// Makes the metrics durable and gives the length a checkpoint records.

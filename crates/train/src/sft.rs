@@ -1,7 +1,7 @@
 //! Supervised fine-tuning: the tokens themselves are the target.
 
 use lens_engine::native::NativeLearner;
-use lens_engine::{Codec, EngineError, LearnReport, LearnRow, Learner, Supervision};
+use lens_engine::{Codec, EngineError, LearnReport, LearnRow, Target};
 use lens_opd::random::{Purpose, StreamKey};
 use rayon::prelude::*;
 
@@ -19,7 +19,7 @@ pub struct Example {
 /// How examples are learned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SftOptions {
-    /// Optimiser steps.
+    /// Optimizer steps.
     pub steps: u64,
     /// Examples in one step.
     pub batch_size: usize,
@@ -67,7 +67,7 @@ fn rows(batch: &[Example], prompt_weight: f32) -> Vec<LearnRow> {
                 prompt: prompt.to_vec(),
                 response: [spoken, &example.response].concat(),
                 coefficients,
-                supervision: Supervision::Tokens,
+                target: Target::tokens(),
             }
         })
         .collect()
@@ -84,7 +84,7 @@ pub fn fine_tune(
     mut on_step: impl FnMut(u64, &LearnReport),
 ) -> Result<(), TrainError> {
     if count == 0 {
-        return Err(TrainError::Nothing("there are no examples to learn from".to_owned()));
+        return Err(TrainError::NoExamples);
     }
     let mut order: Vec<usize> = Vec::new();
     let mut pass = 0;

@@ -131,8 +131,9 @@ fn it_is_narrowed_to_kinds_like_any_other() {
     let registry =
         Registry::default().with(Entry { profile: &PROFILE, open: |_| Ok(Arc::new(Counting)) });
     let down = BenchmarkOptions { kinds: vec!["down".to_owned()], ..BenchmarkOptions::default() };
-    let error = registry.open("counting", &down).err().expect("there is no such kind").to_string();
-    assert!(error.contains("counting") && error.contains("up"), "{error}");
+    let error = registry.open("counting", &down).err().expect("there is no such kind");
+    let hint = error.hint().unwrap_or_default();
+    assert!(error.to_string().contains("counting") && hint.contains("up"), "{error}; {hint}");
 }
 
 #[test]

@@ -1,152 +1,162 @@
-//! Judging both branches of every fork: the teacher's scores of their futures, and the snapshot's own view of each hinted
+//! Judging both branches of every fork: the teacher's scores of their futures, and the student's own view of each hinted
 //! response.
 
 use lens_engine::{
-    CallFailure, Codec, CrossContext, CrossContextTarget, EngineError, Policy, ScoreCall, Teacher,
+    CallFailure, Codec, Compared, CrossContext, EngineError, Internalized, Models, ScoreCall,
+    Target,
 };
-use lens_opd::episode::{Actor, ScoredTurn, TurnDrop};
+use lens_opd::episode::{Actor, ScoredTurn};
 use lens_opd::validate::fork::{
-    Branch, BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkResult, Pair, Side,
+    Branch, BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkResult, Pair,
 };
 
-use super::{BranchLog, ForkRun, Walk, WalkTurn, Work};
+use super::branch::{BranchRun, PlayedTurn};
+use super::{ForkConfig, ForkJob, ForkRun};
+use crate::config::RolloutConfig;
 use crate::score::{annotate, tokens_of};
-use crate::setup::Setup;
 
 /// Judges the continuations and puts the pairs together.
 pub(super) fn finish(
-    setup: &Setup,
-    student: &dyn Policy,
-    teacher: &dyn Teacher,
-    works: Vec<Work<'_>>,
-    walks: &[Walk],
+    config: &RolloutConfig,
+    forks: &ForkConfig,
+    models: &dyn Models,
+    jobs: Vec<ForkJob<'_>>,
 ) -> Result<Vec<ForkRun>, EngineError> {
     let mut calls = Vec::new();
-    for walk in walks {
-        let request = works[walk.fork].request;
-        for (place, turn) in walk.turns.iter().enumerate() {
-            let bridge_response = place == 0 && request.kind == ForkKind::Bridge;
-            if place > 0 || bridge_response {
-                calls.push(ScoreCall {
-                    prompt: turn.prompt.clone(),
-                    response: turn.response.clone(),
-                    compare: bridge_response,
-                    temperature: request.score_temperature as f32,
-                });
-            }
+    for job in &jobs {
+        if let Ok(open) = &job.open {
+            let turns = score_calls(job, &open.base).into_iter();
+            calls.extend(turns.chain(score_calls(job, &open.guided)));
         }
     }
-    let mut answers = teacher.score(student, &calls, setup.deadline)?.into_iter();
-    let targets = cross_contexts(student, &works, walks)?;
-    let mut pairs: Vec<(Option<Branch>, Option<Branch>)> =
-        works.iter().map(|_| (None, None)).collect();
-    let mut logs: Vec<(BranchLog, BranchLog)> = works.iter().map(|_| Default::default()).collect();
-    let mut responses: Vec<Vec<u32>> = works.iter().map(|_| Vec::new()).collect();
-    for walk in walks {
-        let kind = works[walk.fork].request.kind;
-        let mut scored = Vec::with_capacity(walk.turns.len());
-        for (place, turn) in walk.turns.iter().enumerate() {
-            let judged = place > 0 || kind == ForkKind::Bridge;
-            scored.push(scored_turn(
-                student.codec(),
-                turn,
-                judged.then(|| answers.next()).flatten(),
-            ));
+    let mut answers = models.compare(&calls, config.deadline)?.into_iter();
+    let targets = internalized(config, forks, models, &jobs)?;
+    let codec = models.student().codec();
+    let runs = jobs.into_iter().zip(targets).map(|(job, internalized)| {
+        let (kind, request) = (job.request.kind, job.request);
+        let mut run = ForkRun {
+            finished: FinishedFork {
+                episode: request.episode,
+                turn: request.turn,
+                result: ForkResult::Dropped(ForkDrop::EngineFailure),
+            },
+            hint: job.hint,
+            base: super::BranchLog::default(),
+            guided: super::BranchLog::default(),
+            hinted_prompt: job.hinted_prompt,
+            guided_response: Vec::new(),
+            target: None,
+        };
+        let open = match job.open {
+            Ok(open) => open,
+            Err(reason) => {
+                run.finished.result = ForkResult::Dropped(reason);
+                return run;
+            }
+        };
+        (run.base, run.guided) = (open.base.log(), open.guided.log());
+        let (base, _) = judged(codec, kind, &open.base, &mut answers);
+        let response = open.guided.turns.first().map(|turn| turn.reply.tokens.clone());
+        run.guided_response = response.unwrap_or_default();
+        let (guided, bridge_target) = judged(codec, kind, &open.guided, &mut answers);
+        let (target, internalization_gap) = match internalized {
+            Some(Ok(Internalized { target, gap })) => (Some(target), gap),
+            Some(Err(_)) => {
+                run.finished.result = ForkResult::Dropped(ForkDrop::TargetFailed);
+                return run;
+            }
+            None => (bridge_target, None),
+        };
+        run.target = target;
+        if let (Some(base), Some(guided)) = (base, guided) {
+            let pair = Pair { base, guided, internalization_gap };
+            run.finished.result = ForkResult::Pair(Box::new(pair));
         }
-        let mut scored = scored.into_iter();
-        let response = scored.next();
-        let log = walk.log();
-        let branch = response.map(|response| Branch {
-            response,
-            continuation: scored.collect(),
-            end: walk.end.unwrap_or(BranchEnd::Horizon),
-        });
-        match walk.side {
-            Side::Base => {
-                pairs[walk.fork].0 = branch;
-                logs[walk.fork].0 = log;
-            }
-            Side::Guided => {
-                if let Some(first) = walk.turns.first() {
-                    responses[walk.fork].clone_from(&first.response);
-                }
-                pairs[walk.fork].1 = branch;
-                logs[walk.fork].1 = log;
-            }
-        }
-    }
-    let runs = works.into_iter().zip(pairs).zip(logs).zip(responses).zip(targets).map(
-        |((((work, pair), (base_log, guided_log)), guided_response), target)| {
-            let result = match (work.dropped, pair) {
-                (Some(reason), _) => ForkResult::Dropped(reason),
-                (None, (Some(base), Some(guided))) => {
-                    let internalization_gap = target.as_ref().map(|target| target.gap);
-                    ForkResult::Pair(Box::new(Pair { base, guided, internalization_gap }))
-                }
-                (None, _) => ForkResult::Dropped(ForkDrop::EngineFailure),
-            };
-            let finished =
-                FinishedFork { episode: work.request.episode, turn: work.request.turn, result };
-            ForkRun {
-                finished,
-                hint: work.hint,
-                base: base_log,
-                guided: guided_log,
-                plain_prompt: work.plain_prompt,
-                guided_response,
-                target,
-            }
-        },
-    );
+        run
+    });
     Ok(runs.collect())
 }
 
-fn scored_turn(
-    codec: &dyn Codec,
-    turn: &WalkTurn,
-    answer: Option<Result<lens_engine::ScoredRow, CallFailure>>,
-) -> ScoredTurn {
-    let own = if turn.actor == Actor::Student { turn.logprobs.as_slice() } else { &[] };
-    let mut scored = ScoredTurn {
-        turn: turn.number,
-        actor: turn.actor,
-        parsed: turn.log.action.is_some(),
-        tokens: tokens_of(codec, &turn.response, own),
-        dropped: None,
-    };
-    match answer {
-        Some(Ok(row)) => annotate(&mut scored.tokens, &row),
-        Some(Err(_)) => scored.dropped = Some(TurnDrop::TeacherFailed),
-        None => {}
-    }
-    scored
+/// The teacher judges continuations; of the fork turn only a bridge, which may become a row.
+fn is_judged(kind: ForkKind, index: usize) -> bool {
+    index > 0 || kind == ForkKind::Bridge
 }
 
-/// The snapshot's distributions of every hinted response in both contexts, one entry per fork.
-fn cross_contexts(
-    student: &dyn Policy,
-    works: &[Work<'_>],
-    walks: &[Walk],
-) -> Result<Vec<Option<CrossContextTarget>>, EngineError> {
-    let mut targets: Vec<Option<CrossContextTarget>> = works.iter().map(|_| None).collect();
-    let mut places = Vec::new();
-    let mut calls = Vec::new();
-    for walk in walks.iter().filter(|walk| walk.side == Side::Guided) {
-        let work = &works[walk.fork];
-        let first = walk.turns.first().filter(|turn| !turn.response.is_empty());
-        if let (ForkKind::Hint { .. }, Some(first)) = (work.request.kind, first) {
-            places.push(walk.fork);
+fn score_calls(job: &ForkJob<'_>, branch: &BranchRun) -> Vec<ScoreCall> {
+    let turns = branch.turns.iter().enumerate();
+    turns
+        .filter(|(index, _)| is_judged(job.request.kind, *index))
+        .map(|(index, turn)| ScoreCall {
+            prompt: turn.prompt.clone(),
+            response: turn.reply.tokens.clone(),
+            drawn: drawn(turn).map(<[f32]>::to_vec),
+            compare: index == 0,
+            trainable: index == 0 && turn.actor == Actor::Teacher,
+            temperature: job.request.temperature as f32,
+        })
+        .collect()
+}
+
+/// The log-probabilities of a turn the student drew itself.
+fn drawn(turn: &PlayedTurn) -> Option<&[f32]> {
+    (turn.actor == Actor::Student).then_some(turn.reply.logprobs.as_slice())
+}
+
+/// A branch as the method sees it, and the target of its fork turn if it has one.
+fn judged(
+    codec: &dyn Codec,
+    kind: ForkKind,
+    branch: &BranchRun,
+    answers: &mut impl Iterator<Item = Result<Compared, CallFailure>>,
+) -> (Option<Branch>, Option<Target>) {
+    let mut target = None;
+    let mut scored = Vec::with_capacity(branch.turns.len());
+    for (index, turn) in branch.turns.iter().enumerate() {
+        let mut judged = ScoredTurn {
+            turn: turn.number,
+            actor: turn.actor,
+            parsed: turn.reply.action.is_some(),
+            admissible: turn.admissible,
+            tokens: tokens_of(codec, &turn.reply.tokens, drawn(turn).unwrap_or_default()),
+            dropped: None,
+        };
+        let answer = if is_judged(kind, index) { answers.next() } else { None };
+        target = annotate(&mut judged, answer).or(target);
+        scored.push(judged);
+    }
+    let mut scored = scored.into_iter();
+    let end = branch.end.unwrap_or(BranchEnd::Horizon);
+    let branch =
+        scored.next().map(|response| Branch { response, continuation: scored.collect(), end });
+    (branch, target)
+}
+
+/// The student's distributions of every hinted response in both contexts, one entry per fork.
+fn internalized(
+    config: &RolloutConfig,
+    forks: &ForkConfig,
+    models: &dyn Models,
+    jobs: &[ForkJob<'_>],
+) -> Result<Vec<Option<Result<Internalized, CallFailure>>>, EngineError> {
+    let mut targets: Vec<_> = jobs.iter().map(|_| None).collect();
+    if !forks.snapshot_targets {
+        return Ok(targets);
+    }
+    let (mut asked, mut calls) = (Vec::new(), Vec::new());
+    for (index, job) in jobs.iter().enumerate() {
+        let Ok(open) = &job.open else { continue };
+        let first = open.guided.turns.first().filter(|turn| !turn.reply.tokens.is_empty());
+        if let (ForkKind::Hint { .. }, Some(first)) = (job.request.kind, first) {
+            asked.push(index);
             calls.push(CrossContext {
-                hinted_prompt: work.hinted_prompt.clone(),
-                plain_prompt: work.plain_prompt.clone(),
-                response: first.response.clone(),
+                hinted_prompt: job.hinted_prompt.clone(),
+                plain_prompt: first.prompt.clone(),
+                response: first.reply.tokens.clone(),
             });
         }
     }
-    if let Some(answers) = student.cross_context(&calls)? {
-        for (fork, answer) in places.into_iter().zip(answers) {
-            targets[fork] = Some(answer);
-        }
+    for (index, answer) in asked.into_iter().zip(models.internalize(&calls, config.deadline)?) {
+        targets[index] = Some(answer);
     }
     Ok(targets)
 }

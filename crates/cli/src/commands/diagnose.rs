@@ -2,19 +2,19 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use lens_config::method;
-use lens_opd::methods::MethodParams;
 use lens_train::diagnose::{Examination, Findings};
-use lens_train::run::{explorer, setup};
+use lens_train::references::References;
+use lens_train::run::{rollout, rollout_config};
 use lens_train::tasks::TaskOrder;
 use serde_json::json;
 
 use super::config::ConfigArgs;
+use crate::assemble;
 use crate::failure::Failure;
 use crate::plot::{Line, Plot};
 use crate::progress::bar;
-use crate::world;
 
 /// Measure, on frozen students: support of the teacher's tokens by depth, local divergence against future gain, and
 /// which tokens one update moves (the paper's figure 2).
@@ -42,48 +42,49 @@ pub(crate) struct Diagnose {
 impl Diagnose {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let config = self.config.resolve()?.config;
-        world::set_threads(config.threads)?;
-        let MethodParams::Lens(lens) = method::method_params(&config) else {
-            return Err(Failure::user(
-                "the diagnostics fork as LENS-OPD does; set method=lens".to_owned(),
-            ));
-        };
+        assemble::set_threads(config.threads)?;
         let students = if self.students.is_empty() {
             vec![config.student.path.clone()]
         } else {
             self.students.clone()
         };
-        let benchmark = world::benchmark(&config)?;
+        let benchmark = assemble::benchmark(&config)?;
         let seed = config.seeds.first().copied().unwrap_or(0);
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
         let examination = Examination {
-            explorer: explorer(&config, setup(&config, &benchmark), seed),
-            lens,
+            rollout: rollout(
+                &config,
+                rollout_config(&config, &benchmark),
+                seed,
+                Arc::new(References::None),
+            ),
+            sections: config.methods.clone(),
             forks: usize::from(self.forks),
-            loss: method::loss_params(&config),
+            loss: config.loss,
         };
         let mut all = Vec::new();
         for path in students {
             let mut config = config.clone();
             config.student.path.clone_from(&path);
-            let (teacher, mut learner) = world::models(&config)?;
+            let mut engine = assemble::engine(&config)?;
             let batches = (1..=u64::from(self.batches))
                 .map(|number| order.batch(number, config.rollout.batch_size))
                 .collect();
             let bar = bar(u64::from(self.batches), "batches");
-            let findings = examination.examine(&mut learner, &*teacher, batches, |done| {
+            let findings = examination.examine(&mut engine, batches, |done| {
                 bar.set_position(done as u64);
             })?;
             bar.finish_and_clear();
-            let name = path.display().to_string();
-            if !self.json {
-                print(&name, &findings, out)?;
-            }
-            all.push((name, findings));
+            all.push((path.display().to_string(), findings));
         }
+        // Files first: whoever reads the text may stop before its end.
         if let Some(file) = &self.plot {
-            std::fs::write(file, support_plot(&all).svg())
-                .map_err(|error| Failure::user(format!("{}: {error}", file.display())))?;
+            lens_train::files::write_atomically(file, support_plot(&all).svg().as_bytes())?;
+        }
+        if !self.json {
+            for (name, findings) in &all {
+                print(name, findings, out)?;
+            }
         }
         if self.json {
             let students: Vec<_> = all

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use lens_config::schema::WeightsName;
 use lens_opd::stats::summary;
 use lens_train::evaluate::{Evaluation, Evaluator, Measures, TaskResult};
-use lens_train::run::{evaluator, setup};
+use lens_train::run::{evaluator, rollout_config};
 use serde_json::json;
 
 use super::config::ConfigArgs;
+use crate::assemble;
 use crate::failure::Failure;
 use crate::progress::bar;
-use crate::world;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -46,7 +46,7 @@ pub(crate) struct Eval {
 impl Eval {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let config = self.config.resolve()?.config;
-        world::set_threads(config.threads)?;
+        assemble::set_threads(config.threads)?;
         let weights = match self.weights.as_str() {
             "f32" => WeightsName::F32,
             "bf16" => WeightsName::Bf16,
@@ -57,9 +57,9 @@ impl Eval {
                 )));
             }
         };
-        let policy = world::policy(&self.model, weights)?;
-        let benchmark = world::benchmark(&config)?;
-        let evaluator = evaluator(&config, &setup(&config, &benchmark));
+        let policy = assemble::policy(&self.model, weights)?;
+        let benchmark = assemble::benchmark(&config)?;
+        let evaluator = evaluator(&config, &rollout_config(&config, &benchmark));
         let splits =
             if self.split.is_empty() { config.task.eval_splits.clone() } else { self.split };
         let mut evaluations: Vec<Evaluation> = Vec::new();
@@ -139,8 +139,8 @@ fn table(
             line(&format!("  {kind}"), &groups)?;
         }
     }
-    // The paper's ALFWorld column pools the seen and the unseen games.
-    if ["valid_seen", "valid_unseen"].iter().all(|name| splits.iter().any(|split| split == name)) {
+    let pooled = &evaluator.config.benchmark.profile().pooled_splits;
+    if pooled.len() > 1 && pooled.iter().all(|name| splits.iter().any(|split| split == name)) {
         let mut seeds: Vec<u64> = evaluations.iter().map(|one| one.seed).collect();
         seeds.sort_unstable();
         seeds.dedup();
@@ -149,12 +149,12 @@ fn table(
             .map(|seed| {
                 evaluations
                     .iter()
-                    .filter(|one| one.seed == *seed && one.split.starts_with("valid_"))
+                    .filter(|one| one.seed == *seed && pooled.iter().any(|name| *name == one.split))
                     .flat_map(|one| &one.tasks)
                     .collect()
             })
             .collect();
-        line("seen and unseen pooled", &groups)?;
+        line(&format!("{} pooled", pooled.join(" and ")), &groups)?;
     }
     Ok(())
 }

@@ -12,13 +12,13 @@ use lens_env::{Benchmark, BenchmarkOptions, Profile, Task, registry};
 use lens_lab::corpus::{CorpusOptions, corpus};
 use lens_lab::exercises::exercises;
 use lens_lab::hints::hints;
-use lens_lab::own_play::{own_play, setup};
+use lens_lab::own_play::{own_play, rollout_config};
 use lens_lab::recipe::{self, LabError, School};
 use serde_json::json;
 
+use crate::assemble;
 use crate::failure::Failure;
 use crate::progress::{bar, note_step};
-use crate::world;
 
 /// What to do in the laboratory.
 #[derive(Debug, clap::Subcommand)]
@@ -146,12 +146,12 @@ impl Examine {
             obeyed: 1.0,
             ..recipe::corpus_options(self.seed, &*benchmark)
         };
-        let policy = world::policy(&self.model, WeightsName::F32)?;
+        let policy = assemble::policy(&self.model, WeightsName::F32)?;
         let teacher = match &self.teacher {
-            Some(teacher) => Some(world::policy(teacher, WeightsName::F32)?),
+            Some(teacher) => Some(assemble::policy(teacher, WeightsName::F32)?),
             None => None,
         };
-        let own = own_play(&setup(&benchmark, &options), &policy, &tasks, 0, &options)?;
+        let own = own_play(&rollout_config(&benchmark, &options), &policy, &tasks, 0, &options)?;
         let hints = hints(teacher.as_ref().unwrap_or(&policy), &policy, &own.texts)?;
         if self.json {
             let verbs: serde_json::Map<String, serde_json::Value> = own

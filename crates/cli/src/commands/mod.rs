@@ -19,6 +19,7 @@ pub(crate) mod model;
 pub(crate) mod open_model;
 pub(crate) mod play;
 pub(crate) mod quickstart;
+pub(crate) mod references;
 pub(crate) mod scienceworld;
 pub(crate) mod score;
 pub(crate) mod sft;
@@ -39,6 +40,9 @@ pub(crate) enum Command {
     Sweep(sweep::Sweep),
     /// Measure what the paper's section 3 shows: support by depth, divergence against gain, what one update moves.
     Diagnose(diagnose::Diagnose),
+    /// Collect the teacher's successful episodes, which backward curricula replay.
+    #[command(subcommand)]
+    References(references::References),
     /// Teach a model demonstrations by supervised learning.
     Sft(sft::Sft),
     /// Say what a configuration will cost before it runs: tokens, teacher calls, memory, disk, time.
@@ -78,6 +82,7 @@ impl Command {
             Self::Eval(eval) => eval.run(out),
             Self::Sweep(sweep) => sweep.run(out),
             Self::Diagnose(diagnose) => diagnose.run(out),
+            Self::References(command) => command.run(out),
             Self::Sft(sft) => sft.run(out),
             Self::Estimate(estimate) => estimate.run(out),
             Self::Lab(lab) => lab.run(out),

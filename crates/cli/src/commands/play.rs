@@ -14,8 +14,8 @@ use lens_env::{Actions, Benchmark, Environment, PastStep, Snapshot, Status, Task
 use lens_opd::random::{Purpose, StreamKey};
 
 use super::{alfworld, scienceworld, webshop};
+use crate::assemble;
 use crate::failure::Failure;
-use crate::world;
 
 /// Which benchmark to play, each with its own options.
 #[derive(Debug, clap::Subcommand)]
@@ -67,7 +67,7 @@ impl Choice {
         let mut session = Session::new(Arc::clone(benchmark), &task, self.turns)?;
         session.echo = !input.is_terminal();
         if let Some(model) = &self.model {
-            session.model = Some(world::policy(model, WeightsName::F32)?);
+            session.model = Some(assemble::policy(model, WeightsName::F32)?);
         }
         session.play(&mut input.lock(), out)
     }

@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lens_config::schema::MethodName;
 use lens_config::{Config, resolve};
-use lens_train::run::Parts;
-use lens_train::{Finish, Run};
+use lens_opd::methods::MethodName;
+use lens_train::{Finish, Opening, Run};
 
+use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::plot::{Line, Plot};
 use crate::progress::TrainingBars;
-use crate::world;
+use crate::run_seed::run_seed;
 
 /// Teach the shipped small student with LENS-OPD on built-in games, and show that it learned.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Quickstart {
-    /// Also run plain OPD with the same number of optimiser steps.
+    /// Also run plain OPD with the same number of optimizer steps.
     #[arg(long)]
     compare: bool,
-    /// Optimiser steps.
+    /// Optimizer steps.
     #[arg(long, default_value_t = 40)]
     steps: u64,
     /// Tasks per split in each evaluation.
@@ -78,7 +78,7 @@ impl Quickstart {
         let path = self.out.join("quickstart.svg");
         let plot = Plot {
             title: "Success rate while learning".to_owned(),
-            x: "optimiser steps".to_owned(),
+            x: "optimizer steps".to_owned(),
             y: "success, %".to_owned(),
             lines: curves,
         };
@@ -86,7 +86,7 @@ impl Quickstart {
         writeln!(out, "\nplot: {}", path.display())?;
         if let Some((_, _, model)) = summaries.first() {
             let model = model.display();
-            let lens = world::called_as();
+            let lens = assemble::called_as();
             writeln!(out, "measure it: {lens} eval {model} configs/laboratory.toml")?;
             writeln!(
                 out,
@@ -119,11 +119,9 @@ impl Quickstart {
         stop: &Arc<AtomicBool>,
         out: &mut dyn Write,
     ) -> Result<(TrainingBars, PathBuf), Failure> {
-        let benchmark = world::benchmark(config)?;
-        let (teacher, learner) = world::models(config)?;
         writeln!(
             out,
-            "{}: {} optimiser steps on built-in {} games, student {}, teacher {}",
+            "{}: {} optimizer steps on built-in {} games, student {}, teacher {}",
             config.method,
             config.train.steps,
             config.task.benchmark,
@@ -133,17 +131,11 @@ impl Quickstart {
         out.flush()?;
         let folder = Run::folder(config, self.seed);
         let resume = folder.join("config.toml").exists();
-        let parts = Parts {
-            config: config.clone(),
-            seed: self.seed,
-            benchmark,
-            teacher,
-            learner: Box::new(learner),
-        };
+        let opening = if resume { Opening::Resume } else { Opening::New };
         let mut bars = TrainingBars::new(config);
-        let mut run = Run::open(parts, resume, &mut bars)?;
-        bars.resumed_at(run.step());
-        let finish = run.run(stop, &mut bars)?;
+        let (run, finish) = run_seed(config, self.seed, opening, stop, &mut bars, |bars, run| {
+            bars.resumed_at(run.step());
+        })?;
         bars.finish();
         match finish {
             Finish::Done => Ok((bars, run.model_folder())),
@@ -164,8 +156,9 @@ pub(crate) fn laboratory(config: &mut Config, models: &Path) {
     config.rollout.max_response_tokens = 48;
     config.eval.max_tokens = 48;
     config.optimizer.lr = 2e-4;
-    config.locate.residence = 2;
-    config.tcod.growth = 2;
+    config.methods.locate.residence = 2;
+    config.methods.tcod.residence = 2;
+    config.task.references = "expert-plans".to_owned();
 }
 
 fn report(

@@ -11,9 +11,9 @@ use lens_train::sft::{Example, SftOptions, fine_tune};
 use serde::Deserialize;
 
 use super::config::ConfigArgs;
+use crate::assemble;
 use crate::failure::Failure;
 use crate::progress::{bar, note_step};
-use crate::world;
 
 /// Teach a model demonstrations: chats from a file, or the play of a benchmark's expert.
 #[derive(Debug, clap::Args)]
@@ -78,16 +78,16 @@ impl Sft {
             )));
         }
         let config = self.config.resolve()?.config;
-        world::set_threads(config.threads)?;
+        assemble::set_threads(config.threads)?;
         if !self.model.is_dir() {
             return Err(Failure::user(format!(
                 "there is no model in {}; give a Hugging Face directory",
                 self.model.display()
             )));
         }
-        let mut options = world::learner_options(&config);
+        let mut options = assemble::learner_options(&config);
         options.optimizer.lr = self.lr;
-        let mut learner = NativeLearner::load(&self.model, None, options)
+        let mut learner = NativeLearner::load(&self.model, options)
             .map_err(|error| Failure::User(error.into()))?;
         let examples = match &self.data {
             Some(file) => file_examples(file, &**learner.codec())?,
@@ -127,7 +127,7 @@ impl Sft {
         config: &lens_config::Config,
         codec: &dyn Codec,
     ) -> Result<Vec<Example>, Failure> {
-        let benchmark = world::benchmark(config)?;
+        let benchmark = assemble::benchmark(config)?;
         let mut tasks = benchmark.tasks(&config.task.train_split)?;
         tasks.truncate(self.tasks);
         let options = CorpusOptions {

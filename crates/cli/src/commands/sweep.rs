@@ -8,30 +8,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lens_config::schema::MethodName;
-use lens_config::{Config, render};
+use lens_config::{Config, changes, resolve};
+use lens_opd::methods::MethodName;
 use lens_train::evaluate::Evaluation;
 use lens_train::files::write_atomically;
-use lens_train::run::{Parts, evaluator, setup};
-use lens_train::{Finish, Run};
+use lens_train::run::{evaluator, rollout_config};
+use lens_train::{Finish, Opening, Run};
 use serde::{Deserialize, Serialize};
 
 use super::config::ConfigArgs;
+use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::RunLines;
-use crate::world;
+use crate::run_seed::run_seed;
 use table::Table;
-
-/// Every method, in the order of the paper's tables.
-const METHODS: [MethodName; 6] = [
-    MethodName::Opd,
-    MethodName::TcodF2b,
-    MethodName::TcodB2f,
-    MethodName::Guided,
-    MethodName::Futurebridge,
-    MethodName::Lens,
-];
 
 /// Train every method on every student with every seed, evaluate the results and print the paper's table.
 ///
@@ -41,8 +32,8 @@ const METHODS: [MethodName; 6] = [
 pub(crate) struct Sweep {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The methods; all six by default.
-    #[arg(long, value_delimiter = ',', value_name = "METHOD", value_parser = method_name)]
+    /// The methods; all of them by default.
+    #[arg(long, value_delimiter = ',', value_name = "METHOD")]
     methods: Vec<MethodName>,
     /// The students' directories; the configuration's student by default.
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
@@ -56,15 +47,6 @@ pub(crate) struct Sweep {
     /// How the table is printed.
     #[arg(long, value_enum, default_value = "table")]
     format: table::Format,
-}
-
-fn method_name(name: &str) -> Result<MethodName, String> {
-    METHODS.into_iter().find(|method| method.to_string() == name).ok_or_else(|| {
-        format!(
-            "there is no such method; choose from {}",
-            METHODS.map(|m| m.to_string()).join(", ")
-        )
-    })
 }
 
 /// One run of a sweep.
@@ -86,7 +68,8 @@ impl Sweep {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let stop = interrupt::stop_flag()?;
         let config = self.config.resolve()?.config;
-        let methods = if self.methods.is_empty() { METHODS.to_vec() } else { self.methods.clone() };
+        let methods =
+            if self.methods.is_empty() { MethodName::ALL.to_vec() } else { self.methods.clone() };
         let students = if self.students.is_empty() {
             vec![config.student.path.clone()]
         } else {
@@ -169,9 +152,9 @@ fn evaluate(
     seed: u64,
     limit: Option<usize>,
 ) -> Result<Vec<Evaluation>, Failure> {
-    let policy = world::policy(model, config.student.weights)?;
-    let benchmark = world::benchmark(config)?;
-    let evaluator = evaluator(config, &setup(config, &benchmark));
+    let policy = assemble::policy(model, config.student.weights)?;
+    let benchmark = assemble::benchmark(config)?;
+    let evaluator = evaluator(config, &rollout_config(config, &benchmark));
     let mut all = Vec::new();
     for split in &config.task.eval_splits {
         let mut tasks = benchmark.tasks(split)?;
@@ -224,17 +207,10 @@ impl Shared {
         {
             return Ok(result);
         }
-        let (teacher, learner) = world::models(config)?;
-        let parts = Parts {
-            config: config.clone(),
-            seed: job.seed,
-            benchmark: world::benchmark(config)?,
-            teacher,
-            learner: Box::new(learner),
-        };
+        let opening = if begun { Opening::Resume } else { Opening::New };
         let mut lines = RunLines::new(&config.name, job.seed);
-        let mut run = Run::open(parts, begun, &mut lines)?;
-        if run.run(&self.stop, &mut lines)? == Finish::Interrupted {
+        let (run, finish) = run_seed(config, job.seed, opening, &self.stop, &mut lines, |_, _| {})?;
+        if finish == Finish::Interrupted {
             return Err(interrupted());
         }
         let evaluations = evaluate(config, &run.model_folder(), job.seed, self.limit)?;
@@ -251,16 +227,23 @@ fn interrupted() -> Failure {
     )
 }
 
-/// Whether a run is in the folder already; it must be a run of the very same configuration.
+/// Whether a run is in the folder already; it must be a run of the same configuration. Keys that were added since do not
+/// count, because their defaults are what was done before.
 fn begun(config: &Config, folder: &Path) -> Result<bool, Failure> {
     let file = folder.join("config.toml");
-    match std::fs::read_to_string(&file) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
-        Ok(text) if text == render::to_toml(config) => Ok(true),
-        Ok(_) => Err(Failure::user(format!(
-            "{} belongs to a run with another configuration; give this sweep another name with --set name=...",
-            file.display()
+    if !file.exists() {
+        return Ok(false);
+    }
+    let began = resolve(std::slice::from_ref(&file), &[])?.config;
+    let wanted = config.clone().with_absolute_paths();
+    match changes::between(&began, &wanted).into_iter().find(|change| change.key != "output") {
+        None => Ok(true),
+        Some(change) => Err(Failure::user(format!(
+            "{} belongs to a run with another configuration (`{}` was {} and is {}); give this sweep another name with --set name=...",
+            file.display(),
+            change.key,
+            change.before,
+            change.after
         ))),
     }
 }

@@ -6,49 +6,53 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lens_config::{Config, resolve};
-use lens_train::run::Parts;
-use lens_train::{Finish, Run};
+use lens_train::{Finish, Opening};
 
 use super::config::ConfigArgs;
+use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::TrainingBars;
-use crate::world;
+use crate::run_seed::run_seed;
 
 /// Train a student with the method the configuration names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Train {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Go on with the run in this folder, exactly where its last checkpoint left off.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["files", "overrides", "seed"])]
+    /// Resume the run in this folder from its last checkpoint; --set may change steps, intervals and paths.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["files", "seed", "force"])]
     resume: Option<PathBuf>,
-    /// Only this seed of the configuration's.
+    /// Train this seed only, instead of every seed in the configuration.
     #[arg(long)]
     seed: Option<u64>,
+    /// Start over where a run is already; the old one is moved aside.
+    #[arg(long)]
+    force: bool,
 }
 
 impl Train {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let stop = interrupt::stop_flag()?;
         if let Some(folder) = &self.resume {
-            let (config, seed) = of_folder(folder)?;
-            return train(&config, seed, true, &stop, out).map(|_| ());
+            let (config, seed) = of_folder(folder, &self.config.overrides)?;
+            return train(&config, seed, Opening::Resume, &stop, out).map(|_| ());
         }
         let config = self.config.resolve()?.config;
         let seeds = match self.seed {
             Some(seed) => vec![seed],
             None => config.seeds.clone(),
         };
+        let opening = if self.force { Opening::Replace } else { Opening::New };
         for seed in seeds {
-            train(&config, seed, false, &stop, out)?;
+            train(&config, seed, opening, &stop, out)?;
         }
         Ok(())
     }
 }
 
 /// The configuration and seed of a run that is there.
-fn of_folder(folder: &Path) -> Result<(Config, u64), Failure> {
+fn of_folder(folder: &Path, overrides: &[String]) -> Result<(Config, u64), Failure> {
     let file = folder.join("config.toml");
     if !file.exists() {
         return Err(Failure::user(format!(
@@ -56,7 +60,7 @@ fn of_folder(folder: &Path) -> Result<(Config, u64), Failure> {
             folder.display()
         )));
     }
-    let mut config = resolve(&[file], &[])?.config;
+    let mut config = resolve(&[file], overrides)?.config;
     let wrong = || Failure::user(format!("{} is not a run's folder NAME/seed-N", folder.display()));
     let absolute = folder.canonicalize()?;
     let seed = absolute
@@ -73,19 +77,15 @@ fn of_folder(folder: &Path) -> Result<(Config, u64), Failure> {
 pub(crate) fn train(
     config: &Config,
     seed: u64,
-    resume: bool,
+    opening: Opening,
     stop: &Arc<AtomicBool>,
     out: &mut dyn Write,
 ) -> Result<PathBuf, Failure> {
-    world::set_threads(config.threads)?;
-    let benchmark = world::benchmark(config)?;
-    let (teacher, learner) = world::models(config)?;
-    let parts =
-        Parts { config: config.clone(), seed, benchmark, teacher, learner: Box::new(learner) };
+    assemble::set_threads(config.threads)?;
     let mut bars = TrainingBars::new(config);
-    let mut run = Run::open(parts, resume, &mut bars)?;
-    bars.resumed_at(run.step());
-    let finish = run.run(stop, &mut bars)?;
+    let (run, finish) = run_seed(config, seed, opening, stop, &mut bars, |bars, run| {
+        bars.resumed_at(run.step());
+    })?;
     bars.finish();
     match finish {
         Finish::Done => {
@@ -107,7 +107,7 @@ pub(crate) fn train(
         Finish::Interrupted => Err(Failure::Interrupted(format!(
             "stopped after {} steps, everything is saved; go on with: {} train --resume {}",
             run.step(),
-            world::called_as(),
+            assemble::called_as(),
             run.path().display()
         ))),
     }

@@ -11,13 +11,15 @@ use lens_lm::tensor::Parameters;
 use lens_lm::train::{
     AdamWConfig, Head, Heads, LossKind, LossReport, RowLoss, TrainRow, Trainer, TrainerOptions,
 };
-use lens_opd::objective::{Estimator, LossParams};
+use lens_opd::objective::Loss;
+use lens_opd::objective::buckets::TAIL_FLOOR;
 
 use super::codec::NativeCodec;
+use super::models::top_tokens;
 use super::policy::NativePolicy;
+use crate::engine::{LearnReport, LearnRow};
 use crate::error::EngineError;
-use crate::learner::{LearnReport, LearnRow, Learner, Supervision};
-use crate::policy::Policy;
+use crate::target::{Kind, TopTokens};
 
 /// How a student learns.
 #[derive(Debug, Clone, Copy)]
@@ -25,9 +27,7 @@ pub struct LearnerOptions {
     /// How snapshots hold their weights.
     pub format: WeightFormat,
     /// The token loss.
-    pub loss: LossParams,
-    /// k of the top-k loss.
-    pub top_k: usize,
+    pub loss: Loss,
     /// AdamW.
     pub optimizer: AdamWConfig,
     /// Whether activations are computed again in the backward pass instead of kept.
@@ -48,34 +48,28 @@ pub struct NativeLearner {
 }
 
 impl NativeLearner {
-    /// Loads a student. Its teacher, if it has one on this machine, must share the token map.
-    pub fn load(
-        directory: &Path,
-        teacher: Option<(Arc<NativePolicy>, &Path)>,
-        options: LearnerOptions,
-    ) -> Result<Self, EngineError> {
+    /// Loads a student without a teacher; see [`NativeLearner::learn_from`].
+    pub fn load(directory: &Path, options: LearnerOptions) -> Result<Self, EngineError> {
         let checkpoint = Checkpoint::open(directory)?;
-        let codec = Arc::new(NativeCodec::new(&checkpoint.files)?);
-        let mut real_vocab = codec.tokenizer().real_tokens();
-        let mut teacher_head = Vec::new();
-        if let Some((teacher, path)) = &teacher {
-            real_vocab = super::shared_tokens(&codec, teacher.native_codec())?;
-            teacher_head = read_head(&Checkpoint::open(path)?)?;
-        }
         let parameters = checkpoint.read_parameters()?;
-        let trainer = trainer(&checkpoint.files, parameters, &options, real_vocab)?;
-        let files = checkpoint.files;
-        let teacher = teacher.map(|(teacher, _)| teacher);
-        Ok(Self {
-            trainer,
-            files,
-            codec,
-            options,
-            real_vocab,
-            teacher,
-            teacher_head,
-            heads: BTreeMap::new(),
-        })
+        Self::fresh(checkpoint.files, parameters, options)
+    }
+
+    /// Gives the learner a teacher on this machine. It must share the token map; nothing has been learned yet.
+    pub(super) fn learn_from(
+        &mut self,
+        teacher: Arc<NativePolicy>,
+        files: &Checkpoint,
+    ) -> Result<(), EngineError> {
+        let real_vocab = super::shared_tokens(&self.codec, teacher.native_codec())?;
+        if real_vocab != self.real_vocab {
+            let parameters = self.trainer.parameters();
+            self.trainer = trainer(&self.files, parameters, &self.options, real_vocab)?;
+            self.real_vocab = real_vocab;
+        }
+        self.teacher_head = read_head(files)?;
+        self.teacher = Some(teacher);
+        Ok(())
     }
 
     /// Wraps a fresh model, without a teacher: for supervised learning.
@@ -110,91 +104,78 @@ impl NativeLearner {
         Ok(save(directory, &self.files, &parameters, &SaveOptions::new(dtype))?)
     }
 
+    /// How it learns.
+    pub fn options(&self) -> &LearnerOptions {
+        &self.options
+    }
+
     /// The tokenizer and chat template.
     pub fn codec(&self) -> &Arc<NativeCodec> {
         &self.codec
     }
 
-    /// Fills in what rows do not carry with them: the frozen teacher's hidden states, or its most likely tokens.
+    /// The loss of every row. What a resumed queue does not carry, the frozen teacher is asked for again.
     fn row_losses(&self, rows: &[LearnRow]) -> Result<Vec<RowLoss>, EngineError> {
-        let loss = &self.options.loss;
-        let top_k = if loss.estimator == Estimator::RklTopk { self.options.top_k } else { 0 };
-        let open: Vec<usize> = (0..rows.len())
-            .filter(|&place| match &rows[place].supervision {
-                Supervision::Teacher { hidden, .. } => match loss.estimator {
-                    Estimator::RklFull => hidden.is_none(),
-                    Estimator::RklTopk => true,
-                    Estimator::K1Pg => false,
-                },
-                _ => false,
-            })
-            .collect();
-        let mut answers = BTreeMap::new();
-        if !open.is_empty() {
+        let mut losses: Vec<Option<RowLoss>> =
+            rows.iter().map(|row| self.known_loss(row)).collect();
+        for (top, open) in [(false, Kind::TeacherStates(None)), (true, Kind::TeacherTop(None))] {
+            let open: Vec<usize> =
+                (0..rows.len()).filter(|&index| rows[index].target.0 == open).collect();
+            if open.is_empty() {
+                continue;
+            }
             let teacher = self.teacher.as_ref().ok_or_else(|| {
                 EngineError::Request("rows name a teacher, but the learner has none".to_owned())
             })?;
             let asked: Vec<(&[u32], &[u32])> = open
                 .iter()
-                .map(|&place| (rows[place].prompt.as_slice(), rows[place].response.as_slice()))
+                .map(|&index| (rows[index].prompt.as_slice(), rows[index].response.as_slice()))
                 .collect();
-            answers = open.into_iter().zip(teacher.states(&asked, top_k)?).collect();
+            let top_k = if top { self.options.loss.top_k } else { 0 };
+            for (index, scored) in open.into_iter().zip(teacher.states(&asked, 1.0, top_k)?) {
+                losses[index] = Some(if top {
+                    top_k_loss(&top_tokens(&scored))
+                } else {
+                    let hidden = scored.hidden.map(|hidden| hidden.data);
+                    RowLoss::ReverseKl { teacher_hidden: hidden.unwrap_or_default() }
+                });
+            }
         }
-        let mut losses = Vec::with_capacity(rows.len());
-        for (place, row) in rows.iter().enumerate() {
-            losses.push(match &row.supervision {
-                Supervision::Tokens => RowLoss::Nll,
-                Supervision::Snapshot { hidden, .. } => {
-                    RowLoss::ForwardKl { snapshot_hidden: hidden.to_vec() }
-                }
-                Supervision::Teacher { hidden, teacher_logprobs, rollout_logprobs } => {
-                    match loss.estimator {
-                        Estimator::RklFull => RowLoss::ReverseKl {
-                            teacher_hidden: match hidden {
-                                Some(hidden) => hidden.to_vec(),
-                                None => answers
-                                    .remove(&place)
-                                    .and_then(|scored| scored.hidden)
-                                    .map(|hidden| hidden.data)
-                                    .unwrap_or_default(),
-                            },
-                        },
-                        Estimator::RklTopk => top_k_loss(answers.remove(&place), top_k),
-                        Estimator::K1Pg => {
-                            let missing = || {
-                                EngineError::Request(
-                                    "k1_pg needs every token's log-probability under teacher and rollout".to_owned(),
-                                )
-                            };
-                            RowLoss::PolicyGradient {
-                                teacher_logp: teacher_logprobs.clone().ok_or_else(missing)?,
-                                rollout_logp: rollout_logprobs.clone().ok_or_else(missing)?,
-                                kl_coef: loss.kl_coef as f32,
-                                clip: loss.clip_range as f32,
-                                dual_clip: loss.dual_clip as f32,
-                            }
-                        }
-                    }
-                }
-            });
+        let missing = || EngineError::Request("a row's target was not answered".to_owned());
+        losses.into_iter().map(|loss| loss.ok_or_else(missing)).collect()
+    }
+
+    /// The loss of a row whose target says everything.
+    fn known_loss(&self, row: &LearnRow) -> Option<RowLoss> {
+        let loss = &self.options.loss;
+        match &row.target.0 {
+            Kind::Tokens => Some(RowLoss::Nll),
+            Kind::Snapshot { hidden, .. } => {
+                Some(RowLoss::ForwardKl { snapshot_hidden: hidden.to_vec() })
+            }
+            Kind::Sampled { teacher, rollout } => Some(RowLoss::PolicyGradient {
+                teacher_logp: teacher.clone(),
+                rollout_logp: rollout.clone(),
+                kl_coef: loss.kl_coef as f32,
+                clip: loss.clip as f32,
+                dual_clip: loss.dual_clip as f32,
+            }),
+            Kind::TeacherStates(hidden) => {
+                hidden.as_ref().map(|hidden| RowLoss::ReverseKl { teacher_hidden: hidden.to_vec() })
+            }
+            Kind::TeacherTop(top) => top.as_ref().map(|top| top_k_loss(top)),
         }
-        Ok(losses)
     }
 }
 
 /// The teacher's most likely tokens and the weight of all others.
-fn top_k_loss(scored: Option<lens_lm::score::Scored>, k: usize) -> RowLoss {
-    let positions = scored.map(|scored| scored.positions).unwrap_or_default();
-    let (mut ids, mut logps, mut tail_logps) = (Vec::new(), Vec::new(), Vec::new());
-    let k = positions.first().map_or(k, |position| position.top.len());
-    for position in &positions {
-        let mass: f64 = position.top.iter().map(|(_, logp)| f64::from(*logp).exp()).sum();
-        ids.extend(position.top.iter().map(|(id, _)| *id));
-        logps.extend(position.top.iter().map(|(_, logp)| *logp));
-        // Rounding may leave nothing for the tail; it keeps a sliver so that its logarithm exists.
-        tail_logps.push((1.0 - mass).max(1e-12).ln() as f32);
-    }
-    RowLoss::ReverseKlTopK { k, ids, logps, tail_logps }
+fn top_k_loss(top: &TopTokens) -> RowLoss {
+    let tails = top.logprobs.chunks(top.k.max(1)).map(|logprobs| {
+        let mass: f64 = logprobs.iter().map(|&logprob| f64::from(logprob).exp()).sum();
+        (1.0 - mass).max(TAIL_FLOOR).ln() as f32
+    });
+    let (ids, logps) = (top.ids.clone(), top.logprobs.clone());
+    RowLoss::ReverseKlTopK { k: top.k, ids, logps, tail_logps: tails.collect() }
 }
 
 fn trainer(
@@ -229,26 +210,26 @@ fn weighted(report: &LossReport, internalization: bool) -> f64 {
         .sum()
 }
 
-impl Learner for NativeLearner {
-    fn version(&self) -> u64 {
+impl NativeLearner {
+    /// Optimizer steps done.
+    pub fn version(&self) -> u64 {
         self.trainer.steps()
     }
 
-    fn learn(&mut self, rows: &[LearnRow]) -> Result<LearnReport, EngineError> {
+    /// One optimizer step on one train batch.
+    pub fn learn(&mut self, rows: &[LearnRow]) -> Result<LearnReport, EngineError> {
         let losses = self.row_losses(rows)?;
         // Rows that refer to the same snapshot go through one head; `None` stands for rows that refer to none.
         let mut groups: BTreeMap<Option<u64>, Vec<TrainRow>> = BTreeMap::new();
         for (row, loss) in rows.iter().zip(losses) {
-            let version = match &row.supervision {
-                Supervision::Snapshot { version, .. } => Some(*version),
+            let version = match &row.target.0 {
+                Kind::Snapshot { version, .. } => Some(*version),
                 _ => None,
             };
             // The policy gradient carries the coefficient in its advantage.
-            let factor = match (&row.supervision, self.options.loss.estimator) {
-                (Supervision::Teacher { .. }, Estimator::RklFull | Estimator::RklTopk) => {
-                    self.options.loss.kl_coef as f32
-                }
-                _ => 1.0,
+            let factor = match &row.target.0 {
+                Kind::TeacherStates(_) | Kind::TeacherTop(_) => self.options.loss.kl_coef as f32,
+                Kind::Tokens | Kind::Sampled { .. } | Kind::Snapshot { .. } => 1.0,
             };
             groups.entry(version).or_default().push(TrainRow {
                 tokens: [row.prompt.as_slice(), &row.response].concat(),
@@ -293,52 +274,58 @@ impl Learner for NativeLearner {
         Ok(report)
     }
 
-    fn snapshot(&mut self) -> Result<Arc<dyn Policy>, EngineError> {
+    /// A frozen copy of the weights as they are now.
+    pub fn snapshot(&mut self) -> Result<NativePolicy, EngineError> {
         let version = self.trainer.steps();
         self.heads.entry(version).or_insert_with(|| Arc::new(self.trainer.head().to_vec()));
         let model =
             Model::new(&self.files.config, &self.trainer.parameters(), self.options.format)?;
-        Ok(Arc::new(NativePolicy::new(model, self.codec.clone(), version, self.real_vocab)))
+        Ok(NativePolicy::new(model, self.codec.clone(), version, self.real_vocab))
     }
 
-    fn checkpoint_bytes(&self) -> u64 {
+    /// About how many bytes one checkpoint takes.
+    pub fn checkpoint_bytes(&self) -> u64 {
         // Weights and two moments, four bytes each, and the heads of the snapshots rows may refer to.
         let parameters = self.files.config.parameter_count() as u64;
         let head = (self.files.config.vocab_size * self.files.config.hidden_size) as u64;
         4 * (3 * parameters + 3 * head)
     }
 
-    fn save_model(&self, directory: &Path) -> Result<(), EngineError> {
+    /// Writes the model as a Hugging Face directory.
+    pub fn save_model(&self, directory: &Path) -> Result<(), EngineError> {
         self.save_model_as(directory, Dtype::F32)
     }
 
-    fn save_state(&self, heads: &[u64]) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
-        let mut files = vec![("optimizer.safetensors".to_owned(), self.trainer.optimizer_state()?)];
+    /// Writes into `state` what else is needed to resume exactly: the optimizer's state, and the output heads of the
+    /// snapshots in `heads`, which rows still refer to.
+    pub(super) fn save_state(&self, state: &Path, heads: &[u64]) -> Result<(), EngineError> {
+        let write = |name: String, bytes: &[u8]| {
+            let path = state.join(name);
+            std::fs::write(&path, bytes).map_err(EngineError::state(&path))
+        };
+        write("optimizer.safetensors".to_owned(), &self.trainer.optimizer_state()?)?;
         for version in heads {
             if let Some(head) = self.heads.get(version) {
-                let bytes = head.iter().flat_map(|value| value.to_le_bytes()).collect();
-                files.push((format!("head-{version:06}.f32"), bytes));
+                let bytes: Vec<u8> = head.iter().flat_map(|value| value.to_le_bytes()).collect();
+                write(format!("head-{version:06}.f32"), &bytes)?;
             }
         }
-        Ok(files)
+        Ok(())
     }
 
-    fn load(&mut self, model: &Path, state: &Path) -> Result<(), EngineError> {
-        let broken = |path: &Path, message: String| EngineError::State {
-            path: path.display().to_string(),
-            message,
-        };
-        let read =
-            |path: &Path| std::fs::read(path).map_err(|error| broken(path, error.to_string()));
+    /// Resumes from what [`NativeLearner::save_model`] and [`NativeLearner::save_state`] wrote. A checkpoint that cannot
+    /// be used changes nothing.
+    pub(super) fn load_state(&mut self, model: &Path, state: &Path) -> Result<(), EngineError> {
+        let read = |path: &Path| std::fs::read(path).map_err(EngineError::state(path));
         let checkpoint = Checkpoint::open(model)?;
         if checkpoint.files.config != self.files.config {
-            return Err(broken(model, "it is a model of another shape".to_owned()));
+            return Err(EngineError::unusable(model, "it is a model of another shape".to_owned()));
         }
         let parameters = checkpoint.read_parameters()?;
-        self.trainer = trainer(&self.files, parameters, &self.options, self.real_vocab)?;
-        self.trainer.load_optimizer_state(&read(&state.join("optimizer.safetensors"))?)?;
-        self.heads.clear();
-        let entries = std::fs::read_dir(state).map_err(|error| broken(state, error.to_string()))?;
+        let mut fresh = trainer(&self.files, parameters, &self.options, self.real_vocab)?;
+        fresh.load_optimizer_state(&read(&state.join("optimizer.safetensors"))?)?;
+        let mut heads = BTreeMap::new();
+        let entries = std::fs::read_dir(state).map_err(EngineError::state(state))?;
         for entry in entries.flatten() {
             let name = entry.file_name();
             let version = name
@@ -350,13 +337,15 @@ impl Learner for NativeLearner {
                     .chunks_exact(4)
                     .map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]))
                     .collect();
-                self.heads.insert(version, Arc::new(head));
+                heads.insert(version, Arc::new(head));
             }
         }
+        (self.trainer, self.heads) = (fresh, heads);
         Ok(())
     }
 
-    fn forget_before(&mut self, version: u64) {
+    /// Forgets the output heads of snapshots older than `version`.
+    pub(super) fn forget_before(&mut self, version: u64) {
         self.heads.retain(|&kept, _| kept >= version);
     }
 }

@@ -1,11 +1,16 @@
 //! The engine on this machine's CPU, over `lens-lm`.
 
 mod codec;
+mod engine;
 mod learner;
+mod models;
 mod policy;
+mod targets;
 
 pub use codec::NativeCodec;
+pub use engine::NativeEngine;
 pub use learner::{LearnerOptions, NativeLearner};
+pub use models::NativeModels;
 pub use policy::NativePolicy;
 
 use lens_lm::tokenizer::Tokenizer;

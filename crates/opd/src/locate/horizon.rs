@@ -2,28 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Locate;
 use super::support::median;
 use crate::error::{InputError, OpdError};
+use crate::methods::RunFacts;
 
 /// The newest layout of [`HorizonState`] this build writes and reads.
 pub const HORIZON_STATE_VERSION: u32 = 1;
 
-/// The clock's constants.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HorizonParams {
-    /// Nominal number of batches spent at each depth, `eta`.
-    pub eta: u32,
-    /// Guards the ratio of gaps.
-    pub eps: f64,
-    /// The slowest pace.
-    pub pace_min: f64,
-    /// The fastest pace.
-    pub pace_max: f64,
-    /// The deepest horizon, `K_max`.
-    pub max_depth: usize,
-}
-
-/// All the clock remembers: `(K, e, G_entry)`. Serialisable, so a resumed run goes on where it was.
+/// All the clock remembers: `(K, e, G_entry)`. Serializable, so a resumed run goes on where it was.
 ///
 /// Fields but the version have defaults, so that a newer layout can be read far enough to be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -59,51 +46,27 @@ pub struct Tick {
 /// The gap-adaptive clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HorizonClock {
-    params: HorizonParams,
+    locate: Locate,
+    max_horizon: usize,
     state: HorizonState,
 }
 
 /// The clock's speed, `clip((G_entry + eps) / (1 - C + eps), min, max)` (eq. gap-adaptive-pace).
-pub fn pace(entry_gap: f64, competence: f64, params: &HorizonParams) -> f64 {
-    let ratio = (entry_gap + params.eps) / (1.0 - competence + params.eps);
-    ratio.clamp(params.pace_min, params.pace_max)
-}
-
-impl HorizonParams {
-    /// Refuses constants with which the clock could not run.
-    pub fn check(&self) -> Result<(), OpdError> {
-        let bad = |key, value: String, expected| OpdError::Parameter { key, value, expected };
-        if self.eta == 0 {
-            return Err(bad("eta", self.eta.to_string(), "must be at least 1"));
-        }
-        if self.max_depth == 0 {
-            return Err(bad("k_max", "0".to_owned(), "must be at least 1"));
-        }
-        if !(self.eps.is_finite() && self.eps > 0.0) {
-            return Err(bad("eps", self.eps.to_string(), "must be positive"));
-        }
-        if !(self.pace_min > 0.0 && self.pace_min <= self.pace_max) {
-            return Err(bad("pace_min", self.pace_min.to_string(), "must be in (0, pace_max]"));
-        }
-        // One advance per batch at most: the remainder would otherwise pile up.
-        if !(self.pace_max.is_finite() && self.pace_max <= f64::from(self.eta)) {
-            return Err(bad("pace_max", self.pace_max.to_string(), "must be at most eta"));
-        }
-        Ok(())
-    }
+pub fn pace(entry_gap: f64, competence: f64, locate: &Locate) -> f64 {
+    let ratio = (entry_gap + locate.epsilon) / (1.0 - competence + locate.epsilon);
+    ratio.clamp(locate.pace_min, locate.pace_max)
 }
 
 impl HorizonClock {
-    /// A clock at depth 1.
-    pub fn new(params: HorizonParams) -> Result<Self, OpdError> {
-        params.check()?;
+    /// A clock at depth 1, for a section that was checked.
+    pub fn new(locate: Locate, facts: &RunFacts) -> Self {
         let state = HorizonState {
             version: HORIZON_STATE_VERSION,
             depth: 1,
             elapsed: 0.0,
             entry_gap: None,
         };
-        Ok(Self { params, state })
+        Self { max_horizon: locate.deepest(facts), locate, state }
     }
 
     /// The horizon of the next batch.
@@ -126,11 +89,8 @@ impl HorizonClock {
             });
         }
         let refuse = |message: String| Err(OpdError::State { message });
-        if state.depth == 0 || state.depth > self.params.max_depth {
-            return refuse(format!(
-                "horizon {} is outside 1..={}",
-                state.depth, self.params.max_depth
-            ));
+        if state.depth == 0 || state.depth > self.max_horizon {
+            return refuse(format!("horizon {} is outside 1..={}", state.depth, self.max_horizon));
         }
         if !(state.elapsed.is_finite() && state.elapsed >= 0.0) {
             return refuse(format!("the clock stands at {}", state.elapsed));
@@ -152,18 +112,18 @@ impl HorizonClock {
         }
         let depth = self.state.depth;
         let competence = median(competences);
-        let running = depth < self.params.max_depth;
+        let running = depth < self.max_horizon;
         let pace = running.then(|| {
             competence.map_or(1.0, |competence| {
                 let entry_gap = *self.state.entry_gap.get_or_insert(1.0 - competence);
-                pace(entry_gap, competence, &self.params)
+                pace(entry_gap, competence, &self.locate)
             })
         });
         if let Some(pace) = pace {
             self.state.elapsed += pace;
-            let eta = f64::from(self.params.eta);
-            if self.state.elapsed >= eta {
-                self.state.elapsed -= eta;
+            let residence = f64::from(self.locate.residence);
+            if self.state.elapsed >= residence {
+                self.state.elapsed -= residence;
                 self.state.depth += 1;
                 self.state.entry_gap = None;
             }

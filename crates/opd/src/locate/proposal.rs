@@ -1,5 +1,6 @@
 //! Which turn of an episode to inspect. A proposal is where to look, not a reason to supervise.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::episode::{Actor, DivergenceSource, ScoredEpisode, ScoredTurn, divergence};
@@ -7,8 +8,8 @@ use crate::error::{InputError, OpdError, measured};
 use crate::random::{Purpose, StreamKey};
 
 /// How turns are proposed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Proposal {
     /// The turns with the largest divergence (the paper's Top-KL).
     #[default]

@@ -1,11 +1,11 @@
-//! How much of its own weight the student gives to the teacher's favourite token.
+//! How much of its own weight the student gives to the teacher's favorite token.
 
 use crate::episode::{ScoredBatch, ScoredTurn, TopPair};
 use crate::error::{InputError, OpdError, log_probability};
 
-/// A favourite token's log-probability, or the floor that stands in for one an engine left out.
+/// A favorite token's log-probability, or the floor that stands in for one an engine left out.
 ///
-/// Engines that return only the top few tokens cannot say how likely the other model's favourite
+/// Engines that return only the top few tokens cannot say how likely the other model's favorite
 /// is. Whoever knows the engine sets a floor; without one such a position is an error.
 pub(crate) fn or_floor(
     value: Option<f32>,

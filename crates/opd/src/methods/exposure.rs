@@ -7,9 +7,11 @@ use crate::random::{Purpose, StreamKey};
 
 /// The place of an episode that is about to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
+pub struct EpisodeSlot {
     /// The explorer batch, from 1.
     pub batch: u64,
+    /// Optimizer steps done when the batch starts.
+    pub version: u64,
     /// The episode's key inside it.
     pub episode: u64,
     /// How many reference actions its task has, if it has any.

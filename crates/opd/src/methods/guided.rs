@@ -2,133 +2,109 @@
 //!
 //! Objective: one mean over all trained tokens, the run's estimator on the student's turns and negative
 //! log-likelihood on the teacher's. With a share `b` of teacher turns this is the paper's mixture
-//! `(1 - b) * reverse KL + b * forward KL`. `mix` set: the two kinds are averaged apart and mixed with
+//! `(1 - b) * reverse KL + b * forward KL`. `guided.mix` set: the two kinds are averaged apart and mixed with
 //! that constant share for the teacher's.
 //! Needs: what OPD needs, and a teacher that can act.
 //! Leaves out: curriculum over depth, hints, forks, token weights; evaluation is without the teacher.
+//!
+//! The share follows training progress, optimizer steps done over optimizer steps of the run, so it reaches its end
+//! whatever the number of steps per explorer batch. In the paper's runs both counts are the same.
 
 use std::f64::consts::PI;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::exposure::{Control, Exposure, Slot};
-use super::state::{BatchCounter, MethodState};
-use super::{FinishedFork, Located, Method, MethodKind, Needs, Refined, Setting, common};
+use super::exposure::{Control, EpisodeSlot, Exposure};
+use super::{ForkPair, Method, MethodSections, Needs, RunFacts, Supervised};
 use crate::episode::ScoredBatch;
 use crate::error::OpdError;
-use crate::objective::plan::Terms;
+use crate::methods::rows::plain_rows;
+use crate::objective::plan::LossTerms;
+use crate::parameter::number;
 
-/// Knobs of Guided-OPD.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Guided-OPD's decay of teacher control.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct GuidedParams {
-    /// The teacher's share of turns at the beginning.
-    pub share_start: f64,
-    /// Its share after the decay.
-    pub share_end: f64,
-    /// The part of training the decay takes.
-    pub decay: f64,
-    /// Explorer batches of the whole training, `N`.
-    pub total_batches: u64,
-    /// Share of the teacher's turns in the loss; not set: by their tokens.
+pub struct Guided {
+    /// Probability of a teacher turn at the start.
+    pub start: f64,
+    /// Probability at the end of the decay.
+    pub end: f64,
+    /// Share of training over which it decays.
+    pub decay_share: f64,
+    /// Share of the teacher's turns in the loss. Unset: by their tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<f64>,
 }
 
-impl Default for GuidedParams {
+impl Default for Guided {
     fn default() -> Self {
-        Self { share_start: 1.0, share_end: 0.0, decay: 0.8, total_batches: 250, mix: None }
+        Self { start: 1.0, end: 0.0, decay_share: 0.8, mix: None }
     }
 }
 
-impl GuidedParams {
-    /// The teacher's share of turns at explorer batch `batch`: a cosine from start to end over the decay.
-    pub fn teacher_share(&self, batch: u64) -> f64 {
-        let span = ((self.decay * self.total_batches as f64) as u64).max(1);
-        if batch >= span {
-            return self.share_end;
+impl Guided {
+    /// The teacher's share of turns after `done` of `steps` optimizer steps: a cosine from start to end over the decay.
+    pub fn teacher_share(&self, done: u64, steps: u64) -> f64 {
+        let span = ((self.decay_share * steps as f64) as u64).max(1);
+        if done >= span {
+            return self.end;
         }
-        let progress = batch as f64 / span as f64;
+        let progress = done as f64 / span as f64;
         let fall = f64::midpoint(1.0, (PI * progress).cos());
-        self.share_end + (self.share_start - self.share_end) * fall
+        self.end + (self.start - self.end) * fall
     }
 
-    fn check(&self) -> Result<(), OpdError> {
-        let expected = "must be between 0 and 1";
-        let always = [
-            ("share_start", self.share_start),
-            ("share_end", self.share_end),
-            ("decay", self.decay),
-        ];
-        for (key, value) in always.into_iter().chain(self.mix.map(|mix| ("mix", mix))) {
-            if !(0.0..=1.0).contains(&value) {
-                return Err(OpdError::Parameter { key, value: value.to_string(), expected });
-            }
-        }
-        common::at_least_one("total_batches", self.total_batches as usize)
+    /// Refuses shares that are none, and a share that grows.
+    pub fn check(&self, _facts: &RunFacts) -> Result<(), OpdError> {
+        number("guided.start", self.start, 0.0..=1.0)?;
+        number("guided.end", self.end, 0.0..=self.start)?;
+        number("guided.decay_share", self.decay_share, 0.0..=1.0)?;
+        self.mix.map_or(Ok(()), |mix| number("guided.mix", mix, 0.0..=1.0))
     }
 }
 
 /// Guided-OPD.
 #[derive(Debug)]
-pub struct Guided {
-    params: GuidedParams,
-    setting: Setting,
-    counter: BatchCounter,
+pub struct GuidedOpd {
+    guided: Guided,
+    facts: RunFacts,
 }
 
-impl Guided {
-    /// Guided-OPD for a run.
-    pub fn new(params: GuidedParams, setting: Setting) -> Result<Self, OpdError> {
-        params.check()?;
-        Ok(Self { params, setting, counter: BatchCounter::default() })
+impl GuidedOpd {
+    pub(super) fn new(sections: &MethodSections, facts: RunFacts) -> Self {
+        Self { guided: sections.guided, facts }
     }
 }
 
-impl Method for Guided {
-    fn kind(&self) -> MethodKind {
-        MethodKind::Guided
-    }
-
+impl Method for GuidedOpd {
     fn needs(&self) -> Needs {
-        Needs { teacher_acts: true, ..common::NEEDS }
+        Needs { teacher_acts: true, ..Needs::LEAST }
     }
 
-    fn terms(&self) -> Terms {
-        Terms { teacher_mix: self.params.mix, ..Terms::default() }
+    fn terms(&self) -> LossTerms {
+        LossTerms { teacher_mix: self.guided.mix, ..LossTerms::default() }
     }
 
-    fn exposure(&self, slot: &Slot) -> Exposure {
+    fn horizon(&self, _batch: u64) -> usize {
+        self.facts.max_turns
+    }
+
+    fn exposure(&self, slot: &EpisodeSlot) -> Exposure {
         let control = Control::Mixed {
-            teacher_share: self.params.teacher_share(slot.batch),
-            seed: self.setting.seed,
+            teacher_share: self.guided.teacher_share(slot.version, self.facts.steps),
+            seed: self.facts.seed,
             batch: slot.batch,
             episode: slot.episode,
         };
-        Exposure { horizon: self.setting.max_turns, prefix: 0, control }
+        Exposure { horizon: self.facts.max_turns, prefix: 0, control }
     }
 
-    fn locate(&mut self, batch: &ScoredBatch) -> Result<Located, OpdError> {
-        self.counter.expect(batch)?;
-        self.counter.advance();
-        Ok(Located { forks: Vec::new(), horizon: self.setting.max_turns, tick: None })
-    }
-
-    fn refine(
-        &self,
-        batch: &ScoredBatch,
-        located: &Located,
-        forks: &[FinishedFork],
-    ) -> Result<Refined, OpdError> {
-        let mut refined = common::refine_without_forks(batch, located, forks)?;
-        refined.record.teacher_share = Some(self.params.teacher_share(batch.number));
-        Ok(refined)
-    }
-
-    fn state(&self) -> MethodState {
-        self.counter.state(self.kind(), None)
-    }
-
-    fn restore(&mut self, state: &MethodState) -> Result<(), OpdError> {
-        self.counter.restore(MethodKind::Guided, state)
+    fn refine(&self, batch: &ScoredBatch, _: &[ForkPair<'_>]) -> Result<Supervised, OpdError> {
+        let version = batch.episodes.first().map_or(0, |episode| episode.version);
+        let share = self.guided.teacher_share(version, self.facts.steps);
+        let measures = [("teacher_share", share)].into();
+        Ok(Supervised { rows: plain_rows(batch), measures, ..Supervised::default() })
     }
 }

@@ -1,36 +1,73 @@
-//! The methods: LENS-OPD and its baselines, behind one trait.
+//! The methods: LENS-OPD, its baselines and its siblings, behind one trait.
 //!
-//! A training loop does not know which method it runs. For every explorer batch it asks
-//! [`Method::exposure`] how to play each episode, lets the teacher score the result, hands it to
-//! [`Method::locate`], runs the forks that come back, and gives everything to [`Method::refine`],
-//! whose rows go into the buffer. The curriculum's clock ticks once per batch, in `locate`.
+//! A training loop does not know which method it runs. For every explorer batch it asks the [`Driver`] how to play each
+//! episode, lets the teacher score the result, hands it to [`Driver::locate`], runs the forks that come back, and gives
+//! everything to [`Driver::refine`], whose rows go into the buffer.
+//!
+//! A new method is one file with a type that implements [`Method`], and one entry in the table below: its name, its title
+//! and the configuration section that holds its parameters. The trait's defaults are plain OPD, so a method states only
+//! what it does differently; the driver does what all methods need (order of batches, pairing of forks, records, saved
+//! state).
 
-mod common;
+mod driver;
 pub mod exposure;
 pub mod futurebridge;
 pub mod guided;
 pub mod lens;
 pub mod opd;
-pub mod params;
 pub mod record;
+mod registry;
 pub mod rows;
 pub mod state;
-pub mod tcod_b2f;
-pub mod tcod_f2b;
+pub mod tcod;
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::episode::ScoredBatch;
 use crate::error::OpdError;
+use crate::locate::Locate;
 use crate::locate::horizon::Tick;
-use crate::objective::plan::Terms;
+use crate::objective::plan::LossTerms;
+use crate::refine::Refine;
+use crate::validate::Validate;
 use crate::validate::fork::{FinishedFork, ForkRequest};
-use exposure::{Exposure, Slot};
-use record::BatchRecord;
-use rows::TrainRow;
-use state::MethodState;
+use exposure::{EpisodeSlot, Exposure};
+use record::ForkRecord;
+use registry::methods;
+use rows::{TrainRow, plain_rows};
 
-pub use params::{MethodKind, MethodParams};
+pub use driver::{Driver, Refined};
+
+methods! {
+    /// LENS-OPD: locate, validate, refine.
+    Lens = "lens", "LENS-OPD" => lens::Lens {
+        /// Locate: how deep episodes go, and which turn is audited.
+        locate: Locate,
+        /// Validate: forks, hints and the gate.
+        validate: Validate,
+        /// Refine: internalization and token focus.
+        refine: Refine,
+    }
+    /// Plain on-policy distillation over full episodes.
+    Opd = "opd", "OPD" => opd::Opd {}
+    /// TCOD with a horizon that grows from the first turn.
+    TcodF2b = "tcod-f2b", "TCOD-F2B" => tcod::TcodF2b {
+        /// TCOD's fixed clocks, also used by FutureBridge.
+        tcod: tcod::Tcod,
+    }
+    /// TCOD with a replayed prefix that shrinks from the last turn.
+    TcodB2f = "tcod-b2f", "TCOD-B2F" => tcod::TcodB2f {}
+    /// Teacher turns mixed in with a decaying probability.
+    Guided = "guided-opd", "Guided-OPD" => guided::GuidedOpd {
+        /// Guided-OPD's decay of teacher control.
+        guided: guided::Guided,
+    }
+    /// One validated teacher turn per episode as an extra row.
+    Futurebridge = "futurebridge-opd", "FutureBridge-OPD" => futurebridge::FutureBridge {}
+}
 
 /// What the teacher must be able to say about a token the student generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,7 +75,7 @@ pub use params::{MethodKind, MethodParams};
 pub enum TeacherDetail {
     /// Its log-probability.
     SampledLogProbs,
-    /// Also the teacher's favourite token, and both models' log-probabilities of both favourites.
+    /// Also the teacher's favorite token, and both models' log-probabilities of both favorites.
     TopTokens,
 }
 
@@ -60,13 +97,27 @@ pub struct Needs {
     pub snapshot_targets: bool,
 }
 
+impl Needs {
+    /// A student and a teacher that scores it: the least any method needs.
+    pub const LEAST: Self = Self {
+        teacher_detail: TeacherDetail::SampledLogProbs,
+        reference_actions: false,
+        teacher_acts: false,
+        hints: false,
+        forks: false,
+        snapshot_targets: false,
+    };
+}
+
 /// The facts of a run that methods depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
+pub struct RunFacts {
     /// The run's seed.
     pub seed: u64,
     /// The environment's limit of turns, `T_max`.
     pub max_turns: usize,
+    /// Optimizer steps of the whole run.
+    pub steps: u64,
 }
 
 /// Locate's answer to a scored batch.
@@ -80,44 +131,57 @@ pub struct Located {
     pub tick: Option<Tick>,
 }
 
-/// Refine's answer to a batch and its finished forks.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Refined {
-    /// The rows to train on, by episode and turn; shuffle them before they are queued.
+/// A fork that was asked for, with its outcome.
+pub type ForkPair<'a> = (&'a ForkRequest, &'a FinishedFork);
+
+/// What a method makes of a batch and its finished forks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Supervised {
+    /// The rows to train on.
     pub rows: Vec<TrainRow>,
-    /// What to log.
-    pub record: BatchRecord,
+    /// One record per fork.
+    pub forks: Vec<ForkRecord>,
+    /// What else the method wants logged, by name.
+    pub measures: BTreeMap<&'static str, f64>,
 }
 
-/// A way to spend the teacher's supervision.
+/// A way to spend the teacher's supervision. The defaults are plain OPD.
 pub trait Method: Send {
-    /// Which method it is.
-    fn kind(&self) -> MethodKind;
-
     /// What it needs.
-    fn needs(&self) -> Needs;
+    fn needs(&self) -> Needs {
+        Needs::LEAST
+    }
 
     /// How its kinds of rows are put together in the loss.
-    fn terms(&self) -> Terms;
+    fn terms(&self) -> LossTerms {
+        LossTerms::default()
+    }
+
+    /// Turns at most in explorer batch `batch` (from 1).
+    fn horizon(&self, batch: u64) -> usize;
 
     /// How to play the episode in `slot`.
-    fn exposure(&self, slot: &Slot) -> Exposure;
+    fn exposure(&self, slot: &EpisodeSlot) -> Exposure {
+        Exposure::student(self.horizon(slot.batch))
+    }
 
-    /// Takes in a scored batch: ticks the clock and says which forks to run.
-    fn locate(&mut self, batch: &ScoredBatch) -> Result<Located, OpdError>;
+    /// Takes in a scored batch: ticks the clock and says which forks to run. Changes nothing if it fails.
+    fn locate(&mut self, batch: &ScoredBatch) -> Result<Located, OpdError> {
+        Ok(Located { forks: Vec::new(), horizon: self.horizon(batch.number), tick: None })
+    }
 
-    /// Turns a batch and its finished forks into rows. Every fork asked for must be among `forks`,
-    /// in any order.
-    fn refine(
-        &self,
-        batch: &ScoredBatch,
-        located: &Located,
-        forks: &[FinishedFork],
-    ) -> Result<Refined, OpdError>;
+    /// Turns a batch and its finished forks, in the order they were asked for, into rows.
+    fn refine(&self, batch: &ScoredBatch, _forks: &[ForkPair<'_>]) -> Result<Supervised, OpdError> {
+        Ok(Supervised { rows: plain_rows(batch), ..Supervised::default() })
+    }
 
-    /// What must be saved to go on later.
-    fn state(&self) -> MethodState;
+    /// What must be saved to resume later, in any shape; the driver's part is saved by the driver.
+    fn state(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
 
-    /// Goes on from a saved state.
-    fn restore(&mut self, state: &MethodState) -> Result<(), OpdError>;
+    /// Resumes from what [`Method::state`] gave. Changes nothing if it fails.
+    fn restore(&mut self, _state: &serde_json::Value) -> Result<(), OpdError> {
+        Ok(())
+    }
 }

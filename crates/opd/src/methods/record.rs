@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::rows::{dropped_turns, token_counts};
+use super::{Located, Needs, Supervised};
 use crate::episode::{DivergenceSource, EpisodeEnd, ScoredBatch, TurnDrop};
 use crate::locate::horizon::Tick;
 use crate::refine::focus::FocusMass;
 use crate::validate::fork::{FinishedFork, ForkRequest, ForkResult};
 use crate::validate::gate::Verdict;
 
-/// Trained tokens by kind of row.
+/// Tokens by kind of row: of a batch as it was made, or of an optimizer step as it was trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TokenCounts {
     /// The student's own turns.
     pub opd: u64,
     /// Hinted responses.
-    pub gi: u64,
+    #[serde(alias = "gi")]
+    pub internalize: u64,
     /// The teacher's turns.
     pub teacher_nll: u64,
     /// Bridges.
@@ -24,9 +27,9 @@ pub struct TokenCounts {
 }
 
 impl TokenCounts {
-    /// Share of the trained tokens that guidance wrote (figure 4c); `None` without tokens.
+    /// Share of the tokens that guidance wrote (figure 4c, over trained tokens); `None` without tokens.
     pub fn guided_share(&self) -> Option<f64> {
-        let guided = self.gi + self.teacher_nll + self.bridge;
+        let guided = self.internalize + self.teacher_nll + self.bridge;
         let all = guided + self.opd;
         (all > 0).then(|| guided as f64 / all as f64)
     }
@@ -74,8 +77,6 @@ pub struct BatchRecord {
     pub horizon: usize,
     /// The gap-adaptive clock's tick: competence, pace, next horizon. `None` with a fixed clock.
     pub tick: Option<Tick>,
-    /// The teacher's share of turns (Guided-OPD).
-    pub teacher_share: Option<f64>,
     /// Mean number of replayed turns (B2F curricula).
     pub mean_prefix: Option<f64>,
     /// Episodes by the way they ended (figure 3b).
@@ -86,11 +87,38 @@ pub struct BatchRecord {
     pub dropped_turns: BTreeMap<TurnDrop, u64>,
     /// Every fork (figures 4a, 4b, 4d).
     pub forks: Vec<ForkRecord>,
-    /// Trained tokens (figure 4c).
+    /// Tokens of the rows made; what was trained, after staleness, is in the optimizer steps' records.
     pub tokens: TokenCounts,
+    /// What else the method logs, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measures: BTreeMap<String, f64>,
 }
 
 impl BatchRecord {
+    pub(super) fn new(
+        batch: &ScoredBatch,
+        located: &Located,
+        supervised: &Supervised,
+        needs: Needs,
+    ) -> Self {
+        let replayed: usize = batch.episodes.iter().map(|episode| episode.prefix).sum();
+        let replays = needs.reference_actions && !batch.episodes.is_empty();
+        let measures = supervised.measures.iter();
+        Self {
+            batch: batch.number,
+            divergence: batch.divergence,
+            horizon: located.horizon,
+            tick: located.tick,
+            mean_prefix: replays.then(|| replayed as f64 / batch.episodes.len() as f64),
+            terminations: terminations(batch),
+            successes: batch.episodes.iter().filter(|episode| episode.success).count() as u64,
+            dropped_turns: dropped_turns(batch),
+            forks: supervised.forks.clone(),
+            tokens: token_counts(&supervised.rows),
+            measures: measures.map(|(&name, &value)| (name.to_owned(), value)).collect(),
+        }
+    }
+
     /// Forks whose branches were both valued.
     pub fn complete_pairs(&self) -> usize {
         self.forks.iter().filter(|fork| fork.verdict.is_complete()).count()
@@ -112,7 +140,7 @@ impl BatchRecord {
 }
 
 /// How many episodes ended in which way.
-pub(super) fn terminations(batch: &ScoredBatch) -> BTreeMap<EpisodeEnd, u64> {
+fn terminations(batch: &ScoredBatch) -> BTreeMap<EpisodeEnd, u64> {
     let mut counts = BTreeMap::new();
     for episode in &batch.episodes {
         *counts.entry(episode.end).or_insert(0) += 1;

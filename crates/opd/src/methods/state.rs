@@ -1,17 +1,16 @@
 //! What a method remembers between explorer batches.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::MethodKind;
-use crate::episode::ScoredBatch;
+use super::MethodName;
 use crate::error::OpdError;
-use crate::locate::horizon::HorizonState;
 
 /// The newest layout of [`MethodState`] this build writes and reads.
-pub const METHOD_STATE_VERSION: u32 = 1;
+pub const METHOD_STATE_VERSION: u32 = 2;
 
-/// A method's memory. Every field but the version has a default and unknown ones are passed over, so
-/// that a state of a newer release can still be read far enough to be refused by name.
+/// A method's memory. Every field but the version has a default and unknown ones are passed over, so that a state of a
+/// newer release can still be read far enough to be refused by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MethodState {
     /// Layout of this state.
@@ -22,63 +21,34 @@ pub struct MethodState {
     /// Explorer batches taken in.
     #[serde(default)]
     pub batches: u64,
-    /// The gap-adaptive clock, where the method has one.
-    #[serde(default)]
-    pub horizon: Option<HorizonState>,
+    /// What the method itself remembers, in its own shape.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub memory: Value,
+    /// The gap-adaptive clock, where layout 1 kept it.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub horizon: Value,
 }
 
-/// Counts explorer batches and refuses gaps and repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct BatchCounter {
-    batches: u64,
-}
-
-impl BatchCounter {
-    /// Refuses `batch` unless it is the next one and makes sense in itself.
-    pub(super) fn expect(self, batch: &ScoredBatch) -> Result<(), OpdError> {
-        let expected = self.batches + 1;
-        if batch.number != expected {
-            return Err(OpdError::OutOfOrder { expected, found: batch.number });
-        }
-        batch.check()
+impl MethodState {
+    pub(super) fn new(method: MethodName, batches: u64, memory: Value) -> Self {
+        let version = METHOD_STATE_VERSION;
+        Self { version, method: method.as_str().to_owned(), batches, memory, horizon: Value::Null }
     }
 
-    /// Counts the batch that was expected.
-    pub(super) fn advance(&mut self) {
-        self.batches += 1;
-    }
-
-    pub(super) fn state(self, kind: MethodKind, horizon: Option<HorizonState>) -> MethodState {
-        MethodState {
-            version: METHOD_STATE_VERSION,
-            method: kind.name().to_owned(),
-            batches: self.batches,
-            horizon,
-        }
-    }
-
-    /// Reads a saved state back; the caller restores its clock.
-    pub(super) fn restore(
-        &mut self,
-        kind: MethodKind,
-        state: &MethodState,
-    ) -> Result<(), OpdError> {
-        if state.version > METHOD_STATE_VERSION {
+    /// The method's own memory, if the state is one that `method` can read.
+    pub(super) fn memory(&self, method: MethodName) -> Result<Value, OpdError> {
+        if self.version > METHOD_STATE_VERSION {
             return Err(OpdError::NewerState {
                 what: "method",
-                found: state.version,
+                found: self.version,
                 supported: METHOD_STATE_VERSION,
             });
         }
-        if state.method != kind.name() {
-            let message = format!(
-                "it belongs to method \"{}\", this run's is \"{}\"",
-                state.method,
-                kind.name()
-            );
+        if self.method != method.as_str() {
+            let message =
+                format!("it belongs to method \"{}\", this run's is \"{method}\"", self.method);
             return Err(OpdError::State { message });
         }
-        self.batches = state.batches;
-        Ok(())
+        Ok(if self.version == 1 { self.horizon.clone() } else { self.memory.clone() })
     }
 }

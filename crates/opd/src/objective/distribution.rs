@@ -15,8 +15,8 @@ pub fn log_softmax(
         return Err(InputError::NotFinite { what, position, value: f64::from(bad) });
     }
     let scaled: Vec<f64> = logits.iter().map(|&z| f64::from(z) / temperature).collect();
-    let normaliser = log_sum_exp(&scaled);
-    Ok(scaled.into_iter().map(|z| z - normaliser).collect())
+    let normalizer = log_sum_exp(&scaled);
+    Ok(scaled.into_iter().map(|z| z - normalizer).collect())
 }
 
 /// `log(sum(exp(x)))` without overflow; minus infinity for an empty slice.

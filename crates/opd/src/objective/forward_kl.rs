@@ -1,4 +1,4 @@
-//! `KL(target || student)` and its sampled form: for guidance internalisation and teacher turns.
+//! `KL(target || student)` and its sampled form: for guidance internalization and teacher turns.
 
 use super::TokenLoss;
 use super::buckets::{Buckets, TopToken};

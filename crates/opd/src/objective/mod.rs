@@ -11,11 +11,13 @@ pub mod plan;
 pub mod policy_gradient;
 pub mod reverse_kl;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{InputError, OpdError};
+use crate::parameter::{count, positive, require};
 use buckets::TopToken;
-use policy_gradient::{ClipParams, k1_pg};
+use policy_gradient::k1_pg;
 use reverse_kl::{rkl_full, rkl_topk};
 
 /// A token's loss and its gradient with respect to the student's logits at that position.
@@ -36,7 +38,7 @@ impl TokenLoss {
 }
 
 /// The token estimator of on-policy distillation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
     /// `KL(student || teacher)` over the full vocabulary.
@@ -49,8 +51,8 @@ pub enum Estimator {
 }
 
 /// What the whole train batch is divided by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
     /// The weight of all tokens of the train batch.
     #[default]
@@ -59,62 +61,55 @@ pub enum Aggregation {
     RowMean,
 }
 
-/// The loss of a run; the same for every method.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// The token loss; the same for every method.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct LossParams {
-    /// The token estimator.
+pub struct Loss {
+    /// The token-level estimator.
     pub estimator: Estimator,
-    /// Factor on the token estimator.
+    /// Factor on the token estimator (the advantage's scale in k1_pg).
     pub kl_coef: f64,
-    /// Half-width of the interval the ratio is clipped to.
-    pub clip_range: f64,
-    /// Bound on the loss of a negative advantage.
+    /// PPO clip range of k1_pg: the ratio stays within 1 minus and 1 plus this.
+    pub clip: f64,
+    /// Dual clip of k1_pg: bound on the loss of a negative advantage.
     pub dual_clip: f64,
     /// Guards the denominators.
-    pub eps: f64,
-    /// What sums are divided by.
+    pub epsilon: f64,
+    /// What the whole train batch is divided by.
     pub aggregation: Aggregation,
+    /// k of rkl_topk.
+    pub top_k: usize,
 }
 
-impl Default for LossParams {
+impl Default for Loss {
     fn default() -> Self {
         Self {
             estimator: Estimator::RklFull,
             kl_coef: 1.0,
-            clip_range: 0.2,
+            clip: 0.2,
             dual_clip: 3.0,
-            eps: 1e-6,
+            epsilon: 1e-6,
             aggregation: Aggregation::TokenMean,
+            top_k: 64,
         }
     }
 }
 
-impl LossParams {
+impl Loss {
     /// Refuses constants with which the loss would mean nothing.
     pub fn check(&self) -> Result<(), OpdError> {
-        let positive = |value: f64| value.is_finite() && value > 0.0;
-        for (key, value, good, expected) in [
-            ("loss.kl_coef", self.kl_coef, positive(self.kl_coef), "must be positive"),
-            (
-                "loss.clip_range",
-                self.clip_range,
-                positive(self.clip_range) && self.clip_range < 1.0,
-                "must be between 0 and 1",
-            ),
-            (
-                "loss.dual_clip",
-                self.dual_clip,
-                self.dual_clip.is_finite() && self.dual_clip > 1.0,
-                "must be above 1",
-            ),
-            ("loss.eps", self.eps, positive(self.eps), "must be positive"),
-        ] {
-            if !good {
-                return Err(OpdError::Parameter { key, value: value.to_string(), expected });
-            }
-        }
-        Ok(())
+        positive("loss.kl_coef", self.kl_coef, 1e6)?;
+        require("loss.clip", self.clip, self.clip > 0.0 && self.clip < 1.0, || {
+            "above 0 and below 1".to_owned()
+        })?;
+        require(
+            "loss.dual_clip",
+            self.dual_clip,
+            self.dual_clip > 1.0 && self.dual_clip <= 1e6,
+            || "above 1 and at most 1000000".to_owned(),
+        )?;
+        positive("loss.epsilon", self.epsilon, 1.0)?;
+        count("loss.top_k", self.top_k as u64, 1..=100_000)
     }
 }
 
@@ -136,25 +131,20 @@ pub enum TeacherSignal<'a> {
 
 /// The token loss `l` of on-policy distillation by the run's estimator (eq. agent-opd).
 pub fn opd_token_loss(
-    params: &LossParams,
+    loss: &Loss,
     student_logits: &[f32],
     token: u32,
     teacher: TeacherSignal<'_>,
 ) -> Result<TokenLoss, InputError> {
-    match (params.estimator, teacher) {
+    match (loss.estimator, teacher) {
         (Estimator::RklFull, TeacherSignal::Logits(teacher_logits)) => {
-            Ok(rkl_full(student_logits, teacher_logits)?.scaled(params.kl_coef))
+            Ok(rkl_full(student_logits, teacher_logits)?.scaled(loss.kl_coef))
         }
         (Estimator::RklTopk, TeacherSignal::Top(top)) => {
-            Ok(rkl_topk(student_logits, top)?.scaled(params.kl_coef))
+            Ok(rkl_topk(student_logits, top)?.scaled(loss.kl_coef))
         }
         (Estimator::K1Pg, TeacherSignal::Sampled { teacher, rollout }) => {
-            let clip = ClipParams {
-                kl_coef: params.kl_coef,
-                clip_range: params.clip_range,
-                dual_clip: params.dual_clip,
-            };
-            k1_pg(student_logits, token, teacher, rollout, &clip)
+            k1_pg(student_logits, token, teacher, rollout, loss)
         }
         (Estimator::RklFull, _) => {
             Err(InputError::Missing { what: "the teacher's distribution", position: 0 })

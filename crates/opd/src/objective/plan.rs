@@ -1,31 +1,69 @@
 //! The loss of a whole train batch, fixed before the first gradient.
 //!
-//! `L = sum(m*r*l) / (sum(m*r) + eps) + lambda_GI * (1/B) * sum over gi rows of their mean KL`. Both
-//! denominators belong to the train batch, so they are computed here, once, over all its rows; each
-//! row then gets one number that its token losses are multiplied by. Adding up rows in any grouping
-//! gives the same loss.
+//! `L = sum(m*r*l) / (D + epsilon) + lambda_GI * sum over internalization rows of w * their mean KL`. `D` is the weight
+//! `sum(m*r)` or the number of trained tokens ([`Denominator`]); `w` is what one internalization row weighs
+//! ([`InternalizeAggregation`]). Everything a factor depends on belongs to the train batch or to the row, so it is fixed
+//! here, once, over all rows; adding up rows in any grouping gives the same loss.
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Aggregation, LossParams, TokenLoss};
+use super::{Aggregation, Loss, TokenLoss};
 use crate::error::{InputError, OpdError};
-use crate::methods::rows::{RowKind, TrainRow};
+use crate::methods::record::TokenCounts;
+use crate::methods::rows::{RowKind, TrainRow, token_counts};
+
+/// What the token losses of a train batch are divided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Denominator {
+    /// The weight of its tokens, `sum(m*r)`: weights say how the step is split (LENS-OPD).
+    #[default]
+    Weights,
+    /// The number of its tokens: weights also say how large the step is (SOD, IW-OPD).
+    Tokens,
+}
+
+/// What one internalization row weighs next to 1 for all other rows together.
+///
+/// Algorithm 1 adds `L_focus + lambda * L_GI` over trajectories; a train batch holds rows. With `G` internalization
+/// rows, `R` rows and `N` trajectories in the explorer batch a row came from:
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum InternalizeAggregation {
+    /// `(R/N) / rows of the train batch`: the mean of Algorithm 1 over trajectories, at every horizon.
+    #[default]
+    Trajectory,
+    /// `1/B`, `B` the trajectories present in the train batch: weighs less the deeper episodes go.
+    Batch,
+    /// `(G/N) / internalization rows of the train batch`: a mean over those rows.
+    Rows,
+}
 
 /// How a method puts its kinds of rows together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Terms {
-    /// Weight of guidance internalisation, `lambda_GI`.
-    pub lambda_gi: f64,
+pub struct LossTerms {
+    /// Weight of guidance internalization, `lambda_GI`.
+    pub internalize_weight: f64,
+    /// What one internalization row weighs.
+    pub internalize_aggregation: InternalizeAggregation,
     /// Set: teacher turns and student turns are averaged apart and mixed with this share for the
     /// teacher's. Not set: every token of either kind weighs the same.
     pub teacher_mix: Option<f64>,
+    /// What token losses are divided by.
+    pub denominator: Denominator,
 }
 
-impl Default for Terms {
+impl Default for LossTerms {
     fn default() -> Self {
-        Self { lambda_gi: 1.0, teacher_mix: None }
+        Self {
+            internalize_weight: 1.0,
+            internalize_aggregation: InternalizeAggregation::Trajectory,
+            teacher_mix: None,
+            denominator: Denominator::Weights,
+        }
     }
 }
 
@@ -34,12 +72,14 @@ impl Default for Terms {
 pub struct PlanCounts {
     /// Distinct trajectories, `B`.
     pub trajectories: usize,
-    /// Trained tokens of rows other than gi.
-    pub opd_tokens: usize,
-    /// Tokens of gi rows.
-    pub gi_tokens: usize,
-    /// `sum(m*r)` over rows other than gi.
+    /// Trained tokens by kind of row (figure 4c).
+    pub tokens: TokenCounts,
+    /// `sum(m*r)` over rows other than internalization.
     pub weight: f64,
+    /// Internalization rows.
+    pub internalized: usize,
+    /// Their factors added up: what internalization weighs next to 1 for all other rows.
+    pub internalize_share: f64,
 }
 
 /// What each row's token losses are multiplied by.
@@ -51,43 +91,41 @@ pub struct LossPlan {
 
 impl LossPlan {
     /// Fixes the loss of a train batch (eq. focused-opd, eq. gi-objective).
-    pub fn new(rows: &[TrainRow], loss: &LossParams, terms: &Terms) -> Result<Self, OpdError> {
-        let counts = count(rows)?;
+    pub fn new(rows: &[TrainRow], loss: &Loss, terms: &LossTerms) -> Result<Self, OpdError> {
+        let mut counts = count(rows)?;
         let apart = |kind: RowKind| terms.teacher_mix.is_some() && kind == RowKind::TeacherNll;
-        let weight_of = |teacher: bool| -> (f64, usize) {
-            let side =
-                rows.iter().filter(|row| row.kind != RowKind::Gi && apart(row.kind) == teacher);
-            side.fold((0.0, 0), |(sum, count), row| (sum + row_weight(row), count + 1))
+        let total = |teacher: bool| -> (f64, usize) {
+            let side = rows
+                .iter()
+                .filter(|row| row.kind != RowKind::Internalize && apart(row.kind) == teacher);
+            side.fold((0.0, 0), |(sum, count), row| (sum + terms.denominator.of(row), count + 1))
         };
-        let (student, teacher) = (weight_of(false), weight_of(true));
-        let coefficients = rows
-            .iter()
-            .map(|row| {
-                if row.kind == RowKind::Gi {
-                    let mean = terms.lambda_gi / (counts.trajectories * row.weights.len()) as f64;
-                    return vec![mean; row.weights.len()];
+        let (student, teacher) = (total(false), total(true));
+        let mut coefficients = Vec::with_capacity(rows.len());
+        for row in rows {
+            if row.kind == RowKind::Internalize {
+                let share = terms.internalize_weight
+                    * terms.internalize_aggregation.row_weight(row, rows.len(), &counts);
+                counts.internalize_share += share;
+                let tokens = row.weights.len();
+                coefficients.push(vec![share / tokens as f64; tokens]);
+                continue;
+            }
+            let is_teacher = apart(row.kind);
+            let share = match (terms.teacher_mix, is_teacher) {
+                (None, _) => 1.0,
+                (Some(mix), true) => mix,
+                (Some(mix), false) => 1.0 - mix,
+            };
+            let (sum, row_count) = if is_teacher { teacher } else { student };
+            let scale = match loss.aggregation {
+                Aggregation::TokenMean => share / (sum + loss.epsilon),
+                Aggregation::RowMean => {
+                    share / (row_count as f64 * (terms.denominator.of(row) + loss.epsilon))
                 }
-                let is_teacher = apart(row.kind);
-                let share = match terms.teacher_mix {
-                    None => 1.0,
-                    Some(mix) => {
-                        if is_teacher {
-                            mix
-                        } else {
-                            1.0 - mix
-                        }
-                    }
-                };
-                let (weight, row_count) = if is_teacher { teacher } else { student };
-                let scale = match loss.aggregation {
-                    Aggregation::TokenMean => share / (weight + loss.eps),
-                    Aggregation::RowMean => {
-                        share / (row_count as f64 * (row_weight(row) + loss.eps))
-                    }
-                };
-                row.weights.iter().map(|&r| scale * f64::from(r)).collect()
-            })
-            .collect();
+            };
+            coefficients.push(row.weights.iter().map(|&r| scale * f64::from(r)).collect());
+        }
         Ok(Self { coefficients, counts })
     }
 
@@ -127,6 +165,32 @@ pub struct RowLoss {
     pub gradients: Vec<Vec<f64>>,
 }
 
+impl Denominator {
+    /// A row's part of the denominator.
+    fn of(self, row: &TrainRow) -> f64 {
+        match self {
+            Self::Weights => row_weight(row),
+            Self::Tokens => row.weights.len() as f64,
+        }
+    }
+}
+
+impl InternalizeAggregation {
+    /// What `row` weighs in a train batch of `rows` rows.
+    fn row_weight(self, row: &TrainRow, rows: usize, counts: &PlanCounts) -> f64 {
+        let shape = row.shape;
+        let per_trajectory = |count: usize| count as f64 / shape.trajectories as f64;
+        match self {
+            Self::Trajectory if shape.trajectories > 0 => per_trajectory(shape.rows) / rows as f64,
+            Self::Rows if shape.trajectories > 0 => {
+                per_trajectory(shape.internalized) / counts.internalized as f64
+            }
+            // Rows queued by a release that did not record their batch's shape have only this reading.
+            Self::Trajectory | Self::Rows | Self::Batch => 1.0 / counts.trajectories as f64,
+        }
+    }
+}
+
 fn row_weight(row: &TrainRow) -> f64 {
     row.weights.iter().map(|&r| f64::from(r)).sum()
 }
@@ -152,13 +216,13 @@ fn count(rows: &[TrainRow]) -> Result<PlanCounts, InputError> {
             }
         }
         trajectories.insert((row.batch, row.episode));
-        if row.kind == RowKind::Gi {
-            counts.gi_tokens += row.weights.len();
+        if row.kind == RowKind::Internalize {
+            counts.internalized += 1;
         } else {
-            counts.opd_tokens += row.weights.len();
             counts.weight += row_weight(row);
         }
     }
+    counts.tokens = token_counts(rows);
     counts.trajectories = trajectories.len();
     Ok(counts)
 }

@@ -1,22 +1,11 @@
 //! The sampled-token estimator of the TCOD lineage: policy gradient with PPO's clipped ratio.
 
-use super::TokenLoss;
 use super::distribution::{entry, log_softmax};
+use super::{Loss, TokenLoss};
 use crate::error::{InputError, measured};
 
 /// Beyond this the log-ratio carries no gradient: `exp` of it is no longer a usable number.
 const LOG_RATIO_LIMIT: f64 = 20.0;
-
-/// Constants of the clipped policy gradient.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ClipParams {
-    /// Factor on the advantage.
-    pub kl_coef: f64,
-    /// The ratio is clipped to `1 - clip_range ..= 1 + clip_range`.
-    pub clip_range: f64,
-    /// The loss of a negative advantage `A` is at most `-dual_clip * A`.
-    pub dual_clip: f64,
-}
 
 /// The sampled advantage `kl_coef * (log T - log mu)`, a constant for the gradient (eq. agent-opd).
 pub fn advantage(
@@ -38,23 +27,23 @@ pub fn k1_pg(
     token: u32,
     teacher: Option<f32>,
     rollout: Option<f32>,
-    clip: &ClipParams,
+    loss: &Loss,
 ) -> Result<TokenLoss, InputError> {
-    let advantage = advantage(teacher, rollout, clip.kl_coef)?;
+    let advantage = advantage(teacher, rollout, loss.kl_coef)?;
     let log_s = log_softmax(student_logits, 1.0, "student logit")?;
     let log_ratio = entry(&log_s, token)? - measured(rollout, "rollout log-probability", 0)?;
-    let (value, slope) = clipped(advantage, log_ratio, clip);
+    let (value, slope) = clipped(advantage, log_ratio, loss);
     let mut gradient: Vec<f64> = log_s.iter().map(|s| -slope * s.exp()).collect();
     gradient[token as usize] += slope;
     Ok(TokenLoss { value, gradient })
 }
 
 /// PPO's clipped loss and its derivative by the log-ratio.
-fn clipped(advantage: f64, log_ratio: f64, clip: &ClipParams) -> (f64, f64) {
+fn clipped(advantage: f64, log_ratio: f64, loss: &Loss) -> (f64, f64) {
     let ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp();
-    let bounded = ratio.clamp(1.0 - clip.clip_range, 1.0 + clip.clip_range);
+    let bounded = ratio.clamp(1.0 - loss.clip, 1.0 + loss.clip);
     let (free, held) = (-advantage * ratio, -advantage * bounded);
-    let bound = -clip.dual_clip * advantage;
+    let bound = -loss.dual_clip * advantage;
     if advantage < 0.0 && free.max(held) > bound {
         return (bound, 0.0);
     }

@@ -5,19 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::episode::{ScoredTurn, TopPair};
 use crate::error::InputError;
 use crate::locate::support::or_floor;
-
-/// The constants of token focus.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FocusParams {
-    /// Scale of the conflict score, `beta`.
-    pub beta: f64,
-    /// Cap on the raw weight, `c_tok`.
-    pub cap: f64,
-    /// Guards the mean.
-    pub eps: f64,
-    /// Stands in for a favourite's log-probability that an engine left out; `None`: that is an error.
-    pub floor: Option<f32>,
-}
+use crate::refine::Refine;
 
 /// The two sides of a conflict at one token.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,9 +38,9 @@ impl Conflict {
     }
 }
 
-/// The raw weight `min(c_tok, 1 + beta*s)`, capped before it is normalised (eq. confident-disagreement-token-weight).
-pub fn raw_weight(score: f64, params: &FocusParams) -> f64 {
-    params.cap.min(1.0 + params.beta * score)
+/// The raw weight `min(c_tok, 1 + beta*s)`, capped before it is normalized (eq. confident-disagreement-token-weight).
+pub fn raw_weight(score: f64, refine: &Refine) -> f64 {
+    refine.weight_cap.min(1.0 + refine.focus_scale * score)
 }
 
 /// Where the weight of a focused turn went (figure 4d).
@@ -60,11 +48,11 @@ pub fn raw_weight(score: f64, params: &FocusParams) -> f64 {
 pub struct FocusMass {
     /// Content tokens of the turn.
     pub content_tokens: usize,
-    /// Those where the two models favour different tokens.
+    /// Those where the two models favor different tokens.
     pub target_tokens: usize,
-    /// The normalised weight of all content tokens.
+    /// The normalized weight of all content tokens.
     pub content_mass: f64,
-    /// The normalised weight of the disagreement tokens.
+    /// The normalized weight of the disagreement tokens.
     pub target_mass: f64,
 }
 
@@ -78,20 +66,24 @@ pub struct Focused {
 }
 
 /// Weights `r` of a validated turn: mean 1 over its content tokens, 1 elsewhere (eq. confident-disagreement-token-weight).
-pub fn focus(turn: &ScoredTurn, params: &FocusParams) -> Result<Focused, InputError> {
+pub fn focus(
+    turn: &ScoredTurn,
+    refine: &Refine,
+    floor: Option<f32>,
+) -> Result<Focused, InputError> {
     let mut weights = vec![1.0; turn.tokens.len()];
     let mut positions = Vec::new();
     for (position, token) in turn.content() {
         let top = token.top.ok_or(InputError::Missing { what: "top-1 tokens", position })?;
-        let conflict = Conflict::at(&top, params.floor, position)?;
-        weights[position] = raw_weight(conflict.score(), params);
+        let conflict = Conflict::at(&top, floor, position)?;
+        weights[position] = raw_weight(conflict.score(), refine);
         positions.push((position, !top.agree()));
     }
     if positions.is_empty() {
         return Err(InputError::NoContent { what: "token focus" });
     }
     let raw_sum: f64 = positions.iter().map(|&(position, _)| weights[position]).sum();
-    let scale = raw_sum / positions.len() as f64 + params.eps;
+    let scale = raw_sum / positions.len() as f64 + refine.epsilon;
     let mut mass = FocusMass {
         content_tokens: positions.len(),
         target_tokens: 0,

@@ -1,4 +1,4 @@
-//! Guidance internalisation: what the student did with the hint, it learns to do without.
+//! Guidance internalization: what the student did with the hint, it learns to do without.
 //!
 //! The target is the frozen snapshot's distribution in the hinted context, at every token of the hinted
 //! response; the learner reads the same response after the hint-free context. A remote snapshot that

@@ -2,3 +2,56 @@
 
 pub mod focus;
 pub mod internalize;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::OpdError;
+use crate::methods::RunFacts;
+use crate::objective::plan::InternalizeAggregation;
+use crate::parameter::{number, positive};
+
+/// Refine: internalization and token focus.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Refine {
+    /// Whether accepted hints become internalization rows.
+    pub internalize: bool,
+    /// Weight of the internalization loss (lambda_GI).
+    pub internalize_weight: f64,
+    /// What one internalization row weighs in a train batch.
+    pub internalize_aggregation: InternalizeAggregation,
+    /// Whether tokens of an accepted turn are reweighted.
+    pub focus: bool,
+    /// Scale of the conflict score (beta).
+    pub focus_scale: f64,
+    /// Cap on raw token weights (c_tok).
+    pub weight_cap: f64,
+    /// Guards the mean weight of a focused turn.
+    pub epsilon: f64,
+}
+
+impl Default for Refine {
+    fn default() -> Self {
+        Self {
+            internalize: true,
+            internalize_weight: 1.0,
+            internalize_aggregation: InternalizeAggregation::Trajectory,
+            focus: true,
+            focus_scale: 1.0,
+            weight_cap: 5.0,
+            epsilon: 1e-6,
+        }
+    }
+}
+
+impl Refine {
+    /// Refuses weights that mean nothing.
+    pub fn check(&self, _facts: &RunFacts) -> Result<(), OpdError> {
+        number("refine.internalize_weight", self.internalize_weight, 0.0..=1e6)?;
+        number("refine.focus_scale", self.focus_scale, 0.0..=1e6)?;
+        // A raw weight is never below 1, so a smaller cap would cut agreement tokens too.
+        number("refine.weight_cap", self.weight_cap, 1.0..=1e6)?;
+        positive("refine.epsilon", self.epsilon, 1.0)
+    }
+}

@@ -2,20 +2,23 @@
 //!
 //! Branches exist to be compared: their continuation turns never enter the buffer.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::episode::ScoredTurn;
 use crate::random::{Purpose, StreamKey};
 
-/// The instruction that closes the text a hinted student reads (appendix C).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Feedback {
+/// How the hint is put to the student (appendix C).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HintPrompt {
     /// Take the feedback into account (the paper's default).
     #[default]
-    Incorporate,
+    #[serde(alias = "incorporate")]
+    FeedbackIncorporation,
     /// Reconsider the decision (ablation of table 3).
-    Reconsider,
+    #[serde(alias = "reconsider")]
+    Reconsideration,
 }
 
 /// How the two branches of a fork differ at the fork turn.
@@ -24,8 +27,10 @@ pub enum Feedback {
 pub enum ForkKind {
     /// Base: the snapshot samples a fresh response. Guided: it samples one with the teacher's hint in view.
     Hint {
-        /// How the hint is framed.
-        feedback: Feedback,
+        /// How the hint is put to the student.
+        prompt: HintPrompt,
+        /// The longest hint in tokens.
+        tokens: usize,
     },
     /// Base: the original action is executed again. Guided: the teacher's own turn is executed.
     Bridge,
@@ -53,7 +58,7 @@ pub struct ForkRequest {
     /// Turns the snapshot plays after the fork turn, `H`.
     pub continuation_turns: usize,
     /// Temperature of the teacher's log-probabilities of continuation tokens, `tau`.
-    pub score_temperature: f64,
+    pub temperature: f64,
     /// The divergence `D_t` that led here.
     pub divergence: f64,
 }
@@ -87,10 +92,14 @@ pub enum ForkDrop {
     InadmissibleAction,
     /// The teacher's turn holds no action.
     UnparsedAction,
-    /// Time ran out before the branches began.
+    /// The prompt of the hint, the bridge or the fork turn is longer than the limit.
+    PromptTooLong,
+    /// Time ran out before both branches had a fork turn.
     Timeout,
-    /// An engine failed before the branches began.
+    /// An engine failed before both branches had a fork turn.
     EngineFailure,
+    /// The student's distributions under the hint could not be computed.
+    TargetFailed,
 }
 
 /// How a branch came to its end.

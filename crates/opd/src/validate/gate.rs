@@ -2,16 +2,18 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::evaluator::Evaluator;
+use super::Validate;
 use super::fork::{Branch, BranchEnd, FinishedFork, ForkDrop, ForkResult, Pair, Side};
+use super::value::BranchValue;
 use crate::episode::ScoredTurn;
 use crate::error::{InputError, OpdError};
 
 /// What a branch that solves the task is worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Terminal {
     /// Nothing of its own: without a continuation the pair is excluded (the paper).
     #[default]
@@ -21,27 +23,14 @@ pub enum Terminal {
 }
 
 /// How long a branch must be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Completeness {
     /// At least one continuation turn; a branch that ended by itself is valued on what it has.
     #[default]
     Natural,
     /// Every continuation turn asked for, or the pair is lost (FutureBridge).
     Full,
-}
-
-/// How pairs are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Rules {
-    /// The value of a continuation.
-    pub evaluator: Evaluator,
-    /// What a solved task counts for.
-    pub terminal: Terminal,
-    /// How long branches must be.
-    pub completeness: Completeness,
-    /// Continuation turns asked for, `H`.
-    pub continuation_turns: usize,
 }
 
 /// Why a branch cannot be valued.
@@ -56,11 +45,13 @@ pub enum Cause {
     PromptTooLong,
     /// A response held no action.
     UnparsedAction,
+    /// A response held an action the environment does not offer.
+    InadmissibleAction,
     /// The fork turn has no response that could be trained on.
     NoResponse,
     /// The episode was over at the fork turn.
     NoContinuation,
-    /// It ended before the turns asked for, which the rules do not allow.
+    /// It ended before the turns asked for, which `validate.completeness` does not allow.
     EndedEarly,
     /// The continuation has no content tokens.
     NoContent,
@@ -129,8 +120,8 @@ pub fn opens(gain: f64) -> bool {
     gain > 0.0
 }
 
-/// Why a branch cannot be valued under the rules, if it cannot.
-pub fn incompleteness(branch: &Branch, rules: &Rules) -> Option<Cause> {
+/// Why a branch cannot be valued under the section's rules, if it cannot.
+pub fn incompleteness(branch: &Branch, validate: &Validate) -> Option<Cause> {
     match branch.end {
         BranchEnd::Timeout => return Some(Cause::Timeout),
         BranchEnd::EngineFailure => return Some(Cause::EngineFailure),
@@ -143,33 +134,36 @@ pub fn incompleteness(branch: &Branch, rules: &Rules) -> Option<Cause> {
     if branch.continuation.iter().any(|turn| turn.dropped.is_some()) {
         return Some(Cause::Unscored);
     }
-    if rules.completeness == Completeness::Full {
+    if validate.completeness == Completeness::Full {
         if branch.continuation.iter().any(|turn| !turn.parsed) {
             return Some(Cause::UnparsedAction);
         }
-        if branch.continuation.len() < rules.continuation_turns {
+        if branch.continuation.iter().any(|turn| !turn.admissible) {
+            return Some(Cause::InadmissibleAction);
+        }
+        if branch.continuation.len() < validate.continuation_turns {
             return Some(Cause::EndedEarly);
         }
     }
-    let valued = match rules.evaluator {
-        Evaluator::TeacherLikelihood => {
+    let valued = match validate.evaluator {
+        BranchValue::TeacherLikelihood => {
             branch.continuation.iter().any(|turn| turn.content().next().is_some())
         }
-        Evaluator::TokenRatio => branch.continuation.iter().any(|turn| !turn.tokens.is_empty()),
+        BranchValue::TokenRatio => branch.continuation.iter().any(|turn| !turn.tokens.is_empty()),
     };
     (!valued).then_some(Cause::NoContent)
 }
 
 /// Judges a fork: completeness, values, gain and gate (eq. future-validation-gate).
-pub fn judge(fork: &FinishedFork, rules: &Rules) -> Result<Verdict, OpdError> {
+pub fn judge(fork: &FinishedFork, validate: &Validate) -> Result<Verdict, OpdError> {
     let pair = match &fork.result {
         ForkResult::Dropped(reason) => return Ok(Verdict::closed(Reason::Dropped(*reason))),
         ForkResult::Pair(pair) => pair,
     };
-    judge_pair(pair, rules).map_err(OpdError::at(fork.episode, fork.turn))
+    judge_pair(pair, validate).map_err(OpdError::at(fork.episode, fork.turn))
 }
 
-fn judge_pair(pair: &Pair, rules: &Rules) -> Result<Verdict, InputError> {
+fn judge_pair(pair: &Pair, validate: &Validate) -> Result<Verdict, InputError> {
     for branch in [&pair.base, &pair.guided] {
         branch.response.check()?;
         branch.continuation.iter().try_for_each(ScoredTurn::check)?;
@@ -177,13 +171,13 @@ fn judge_pair(pair: &Pair, rules: &Rules) -> Result<Verdict, InputError> {
     if pair.guided.response.drop_reason().is_some() {
         return Ok(Verdict::closed(Reason::Incomplete(Side::Guided, Cause::NoResponse)));
     }
-    let outcome = match rules.terminal {
+    let outcome = match validate.terminal {
         Terminal::Exclude => None,
         Terminal::Outcome => better_outcome(pair),
     };
     let flaw = [(Side::Base, &pair.base), (Side::Guided, &pair.guided)]
         .into_iter()
-        .find_map(|(side, branch)| incompleteness(branch, rules).map(|cause| (side, cause)));
+        .find_map(|(side, branch)| incompleteness(branch, validate).map(|cause| (side, cause)));
     if let Some((side, cause)) = flaw {
         return Ok(match outcome {
             None => Verdict::closed(Reason::Incomplete(side, cause)),
@@ -197,8 +191,8 @@ fn judge_pair(pair: &Pair, rules: &Rules) -> Result<Verdict, InputError> {
             },
         });
     }
-    let base_value = rules.evaluator.value(&pair.base)?;
-    let guided_value = rules.evaluator.value(&pair.guided)?;
+    let base_value = validate.evaluator.of(&pair.base)?;
+    let guided_value = validate.evaluator.of(&pair.guided)?;
     let gain = guided_value - base_value;
     let accepted = outcome.unwrap_or(opens(gain));
     Ok(Verdict {
@@ -227,8 +221,10 @@ fn drop_code(reason: ForkDrop) -> &'static str {
         ForkDrop::HintFailed => "hint_failed",
         ForkDrop::InadmissibleAction => "inadmissible_action",
         ForkDrop::UnparsedAction => "unparsed_action",
+        ForkDrop::PromptTooLong => "prompt_too_long",
         ForkDrop::Timeout => "timeout",
         ForkDrop::EngineFailure => "engine_failure",
+        ForkDrop::TargetFailed => "target_failed",
     }
 }
 
@@ -238,6 +234,7 @@ fn cause_code(cause: Cause) -> &'static str {
         Cause::EngineFailure => "engine_failure",
         Cause::PromptTooLong => "prompt_too_long",
         Cause::UnparsedAction => "unparsed_action",
+        Cause::InadmissibleAction => "inadmissible_action",
         Cause::NoResponse => "no_response",
         Cause::NoContinuation => "no_continuation",
         Cause::EndedEarly => "ended_early",

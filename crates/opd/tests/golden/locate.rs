@@ -1,7 +1,9 @@
 use lens_opd::episode::DivergenceSource;
-use lens_opd::locate::horizon::{HorizonClock, HorizonParams};
+use lens_opd::locate::Locate;
+use lens_opd::locate::horizon::HorizonClock;
 use lens_opd::locate::proposal::turn_divergence;
 use lens_opd::locate::support::{median, soft_support, turn_competence};
+use lens_opd::methods::RunFacts;
 use lens_opd::methods::futurebridge::turn_disagreement;
 use serde::Deserialize;
 
@@ -59,9 +61,9 @@ fn golden() -> Golden {
     read(include_str!("locate.json"))
 }
 
-fn clock(eta: u32, max_depth: usize) -> HorizonClock {
-    let params = HorizonParams { eta, eps: 1e-6, pace_min: 0.5, pace_max: 1.5, max_depth };
-    HorizonClock::new(params).expect("the constants are the paper's")
+fn clock(residence: u32, max_turns: usize) -> HorizonClock {
+    let facts = RunFacts { seed: 1, max_turns, steps: 250 };
+    HorizonClock::new(Locate { residence, ..Locate::default() }, &facts)
 }
 
 #[test]

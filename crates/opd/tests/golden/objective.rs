@@ -1,11 +1,11 @@
 use lens_opd::error::InputError;
-use lens_opd::methods::rows::{RowKind, TrainRow};
+use lens_opd::methods::rows::{BatchShape, RowKind, TrainRow};
 use lens_opd::objective::buckets::TopToken;
 use lens_opd::objective::forward_kl::{forward_kl, forward_kl_topk, nll};
-use lens_opd::objective::plan::{LossPlan, Terms};
-use lens_opd::objective::policy_gradient::{ClipParams, k1_pg};
+use lens_opd::objective::plan::{LossPlan, LossTerms};
+use lens_opd::objective::policy_gradient::k1_pg;
 use lens_opd::objective::reverse_kl::{rkl_full, rkl_topk};
-use lens_opd::objective::{Aggregation, LossParams, TokenLoss};
+use lens_opd::objective::{Aggregation, Loss, TokenLoss};
 use serde::Deserialize;
 
 use crate::{all_close, close, read};
@@ -18,7 +18,7 @@ struct Golden {
 }
 
 #[derive(Deserialize)]
-struct Loss {
+struct GoldenLoss {
     value: f64,
     gradient: Vec<f64>,
 }
@@ -29,11 +29,11 @@ struct Case {
     teacher: Vec<f32>,
     token: u32,
     top: Vec<TopToken>,
-    rkl_full: Loss,
-    rkl_topk: Loss,
-    forward_kl: Loss,
-    forward_kl_topk: Loss,
-    nll: Loss,
+    rkl_full: GoldenLoss,
+    rkl_topk: GoldenLoss,
+    forward_kl: GoldenLoss,
+    forward_kl_topk: GoldenLoss,
+    nll: GoldenLoss,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ fn golden() -> Golden {
 }
 
 #[track_caller]
-fn same(found: Result<TokenLoss, InputError>, golden: &Loss) {
+fn same(found: Result<TokenLoss, InputError>, golden: &GoldenLoss) {
     let found = found.expect("finite logits");
     close(found.value, golden.value);
     all_close(&found.gradient, &golden.gradient);
@@ -93,7 +93,7 @@ fn clipped_policy_gradient() {
     let flat = |g: &&Policy| g.gradient.iter().all(|&g| g == 0.0);
     assert!(cases.iter().filter(flat).count() >= 3, "clipped cases must be among the vectors");
     assert!(cases.iter().filter(|g| !flat(g)).count() >= 6);
-    let clip = ClipParams { kl_coef: 1.0, clip_range: 0.2, dual_clip: 3.0 };
+    let clip = Loss::default();
     for g in cases {
         let (teacher, rollout) = (Some(g.teacher_logprob), Some(g.rollout_logprob));
         let found = k1_pg(&g.student, g.token, teacher, rollout, &clip).expect("finite logits");
@@ -116,11 +116,12 @@ fn loss_of_a_train_batch() {
             version: 0,
             validated: false,
             weights: row.weights.clone(),
+            shape: BatchShape::default(),
         })
         .collect();
     let total = |aggregation| {
-        let loss = LossParams { aggregation, ..LossParams::default() };
-        let terms = Terms { lambda_gi: g.lambda_gi, teacher_mix: None };
+        let loss = Loss { aggregation, ..Loss::default() };
+        let terms = LossTerms { internalize_weight: g.lambda_gi, ..LossTerms::default() };
         let plan = LossPlan::new(&rows, &loss, &terms).expect("rows are sound");
         assert_eq!(plan.counts().trajectories, g.trajectories);
         let parts = g.rows.iter().enumerate().map(|(index, row)| {

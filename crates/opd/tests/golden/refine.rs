@@ -1,4 +1,5 @@
-use lens_opd::refine::focus::{Conflict, FocusParams, focus};
+use lens_opd::refine::Refine;
+use lens_opd::refine::focus::{Conflict, focus};
 use lens_opd::refine::internalize::{Target, internalization_loss};
 use serde::Deserialize;
 
@@ -40,7 +41,7 @@ fn focus_weights_and_mass() {
     let capped = |g: &FocusCase| g.scores.iter().any(|s| 1.0 + g.beta * s > g.cap);
     assert!(cases.iter().any(capped), "the cap must be reached somewhere");
     for g in cases {
-        let params = FocusParams { beta: g.beta, cap: g.cap, eps: 1e-6, floor: None };
+        let params = Refine { focus_scale: g.beta, weight_cap: g.cap, ..Refine::default() };
         let turn = of_tokens(0, g.tokens);
         let scores: Vec<f64> = turn
             .content()
@@ -50,7 +51,7 @@ fn focus_weights_and_mass() {
             })
             .collect();
         all_close(&scores, &g.scores);
-        let focused = focus(&turn, &params).expect("scored");
+        let focused = focus(&turn, &params, None).expect("scored");
         all_close(&focused.weights, &g.weights);
         close(focused.mass.target_mass, g.target_mass);
         assert_eq!(focused.mass.target_tokens, g.target_tokens);

@@ -1,5 +1,5 @@
 use lens_opd::locate::fixed::{backward_prefix, forward_horizon};
-use lens_opd::methods::guided::GuidedParams;
+use lens_opd::methods::guided::Guided;
 use serde::Deserialize;
 
 use crate::{close, read};
@@ -63,12 +63,12 @@ fn tcod_b2f_prefixes() {
 
 #[test]
 fn guided_teacher_share() {
-    let params = GuidedParams::default();
+    let params = Guided::default();
     let golden = golden();
     for g in golden.guided {
-        close(params.teacher_share(g.n), g.share);
+        close(params.teacher_share(g.n, 250), g.share);
     }
     for g in golden.guided_stated {
-        assert!((params.teacher_share(g.n) - g.share).abs() < 5e-6, "batch {}", g.n);
+        assert!((params.teacher_share(g.n, 250) - g.share).abs() < 5e-6, "batch {}", g.n);
     }
 }

@@ -1,8 +1,7 @@
-use lens_opd::validate::evaluator::{
-    Evaluator, teacher_likelihood, tempered_log_probability, token_ratio,
-};
+use lens_opd::validate::Validate;
 use lens_opd::validate::fork::{Branch, BranchEnd, FinishedFork, ForkResult, Pair};
-use lens_opd::validate::gate::{Completeness, Rules, Terminal, judge};
+use lens_opd::validate::gate::judge;
+use lens_opd::validate::value::{teacher_likelihood, tempered_log_probability, token_ratio};
 use serde::Deserialize;
 
 use crate::support::{draws, of_tokens, turn};
@@ -67,15 +66,10 @@ fn evaluators_and_gate() {
         close(teacher_likelihood(&guided).expect("scored"), g.guided_likelihood);
         close(token_ratio(&base).expect("scored"), g.base_ratio);
         close(token_ratio(&guided).expect("scored"), g.guided_ratio);
-        let rules = Rules {
-            evaluator: Evaluator::TeacherLikelihood,
-            terminal: Terminal::Exclude,
-            completeness: Completeness::Natural,
-            continuation_turns: 3,
-        };
         let pair = Pair { base, guided, internalization_gap: None };
         let result = ForkResult::Pair(Box::new(pair));
-        let verdict = judge(&FinishedFork { episode: 0, turn: 0, result }, &rules).expect("scored");
+        let verdict = judge(&FinishedFork { episode: 0, turn: 0, result }, &Validate::default())
+            .expect("scored");
         close(verdict.base_value.expect("complete"), g.base_likelihood);
         close(verdict.guided_value.expect("complete"), g.guided_likelihood);
         close(verdict.gain.expect("complete"), g.gain);

@@ -1,16 +1,16 @@
-use lens_opd::methods::MethodKind;
-use lens_opd::methods::exposure::Slot;
+use lens_opd::methods::MethodName;
+use lens_opd::methods::exposure::EpisodeSlot;
 
 use crate::default;
 use crate::support::batch;
 
-fn slot(batch: u64, reference_actions: Option<usize>) -> Slot {
-    Slot { batch, episode: 0, reference_actions }
+fn slot(batch: u64, reference_actions: Option<usize>) -> EpisodeSlot {
+    EpisodeSlot { version: 0, batch, episode: 0, reference_actions }
 }
 
 #[test]
 fn opd_always_plays_in_full() {
-    let method = default(MethodKind::Opd);
+    let method = default(MethodName::Opd);
     for n in [1, 5, 500] {
         let exposure = method.exposure(&slot(n, Some(8)));
         assert_eq!((exposure.horizon, exposure.prefix), (30, 0));
@@ -19,7 +19,7 @@ fn opd_always_plays_in_full() {
 
 #[test]
 fn f2b_grows_from_the_first_turn() {
-    let method = default(MethodKind::TcodF2b);
+    let method = default(MethodName::TcodF2b);
     for (n, horizon) in [(1, 1), (4, 1), (5, 2), (9, 2), (10, 3), (144, 29), (145, 30), (400, 30)] {
         let exposure = method.exposure(&slot(n, Some(8)));
         assert_eq!((exposure.horizon, exposure.prefix), (horizon, 0), "batch {n}");
@@ -28,7 +28,7 @@ fn f2b_grows_from_the_first_turn() {
 
 #[test]
 fn b2f_replays_ever_less_of_the_reference() {
-    for kind in [MethodKind::TcodB2f, MethodKind::FutureBridge] {
+    for kind in [MethodName::TcodB2f, MethodName::Futurebridge] {
         let method = default(kind);
         for (n, prefix) in [(1, 7), (5, 6), (34, 1), (35, 0), (200, 0)] {
             let exposure = method.exposure(&slot(n, Some(8)));
@@ -42,7 +42,7 @@ fn b2f_replays_ever_less_of_the_reference() {
 
 #[test]
 fn b2f_reports_the_mean_prefix() {
-    let mut method = default(MethodKind::TcodB2f);
+    let mut method = default(MethodName::TcodB2f);
     let mut batch = batch(4, 1, 2, 2);
     batch.episodes[0].prefix = 5;
     for (turn, number) in batch.episodes[0].turns.iter_mut().zip(5..) {

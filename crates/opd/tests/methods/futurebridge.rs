@@ -1,5 +1,5 @@
 use lens_opd::episode::ScoredBatch;
-use lens_opd::methods::MethodKind;
+use lens_opd::methods::MethodName;
 use lens_opd::methods::rows::RowKind;
 use lens_opd::validate::fork::{BranchEnd, FinishedFork, ForkKind, ForkResult};
 
@@ -19,7 +19,7 @@ fn disagreeing(by: &[f32]) -> ScoredBatch {
 }
 
 fn forked_turns(batch: &ScoredBatch) -> Vec<usize> {
-    let located = default(MethodKind::FutureBridge).locate(batch).expect("sound batch");
+    let located = default(MethodName::Futurebridge).locate(batch).expect("sound batch");
     assert!(located.forks.iter().all(|f| f.kind == ForkKind::Bridge && f.continuation_turns == 3));
     located.forks.iter().map(|f| f.turn).collect()
 }
@@ -40,7 +40,7 @@ fn preferring(base: usize, bridge: usize) -> FinishedFork {
 
 fn refine(fork: &FinishedFork) -> (bool, Option<String>, usize) {
     let batch = disagreeing(&[0.1, 0.9, 0.2]);
-    let mut method = default(MethodKind::FutureBridge);
+    let mut method = default(MethodName::Futurebridge);
     let located = method.locate(&batch).expect("sound batch");
     let refined = method.refine(&batch, &located, std::slice::from_ref(fork)).expect("sound fork");
     let bridges = refined.rows.iter().filter(|row| row.kind == RowKind::Bridge).count();
@@ -87,9 +87,18 @@ fn a_branch_that_ends_early_spoils_the_pair() {
 }
 
 #[test]
+fn an_invalid_action_in_a_continuation_spoils_the_pair() {
+    let mut invalid = preferring(4, 9);
+    if let ForkResult::Pair(pair) = &mut invalid.result {
+        pair.guided.continuation[0].admissible = false;
+    }
+    assert_eq!(refine(&invalid), (false, Some("guided.inadmissible_action".to_owned()), 0));
+}
+
+#[test]
 fn a_bridge_row_holds_the_teachers_turn_with_weight_one() {
     let batch = disagreeing(&[0.1, 0.9, 0.2]);
-    let mut method = default(MethodKind::FutureBridge);
+    let mut method = default(MethodName::Futurebridge);
     let located = method.locate(&batch).expect("sound batch");
     let fork = preferring(1, 8);
     let refined = method.refine(&batch, &located, std::slice::from_ref(&fork)).expect("sound fork");

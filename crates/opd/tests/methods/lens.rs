@@ -1,38 +1,39 @@
 use lens_opd::episode::{EpisodeEnd, ScoredBatch};
+use lens_opd::locate::Clock;
 use lens_opd::locate::proposal::Proposal;
-use lens_opd::methods::exposure::Slot;
-use lens_opd::methods::lens::{Clock, LensParams};
+use lens_opd::methods::exposure::EpisodeSlot;
+
 use lens_opd::methods::rows::RowKind;
-use lens_opd::methods::{Method, MethodKind, MethodParams, Refined};
-use lens_opd::objective::LossParams;
+use lens_opd::methods::{Driver, MethodName, MethodSections, Refined};
+use lens_opd::objective::Loss;
 use lens_opd::objective::plan::LossPlan;
-use lens_opd::validate::fork::{BranchEnd, Feedback, FinishedFork, ForkDrop, ForkKind, ForkResult};
+use lens_opd::validate::fork::{
+    BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkResult, HintPrompt,
+};
 use lens_opd::validate::gate::Terminal;
 use proptest::prelude::*;
 
 use crate::support::{batch, fork};
 use crate::{build, default};
 
-fn lens(change: impl FnOnce(&mut LensParams)) -> Box<dyn Method> {
-    let mut params = LensParams::default();
-    change(&mut params);
-    build(&MethodParams::Lens(params))
+fn lens(change: impl FnOnce(&mut MethodSections)) -> Driver {
+    build(MethodName::Lens, change)
 }
 
 /// Runs one batch; each fork's guided branch is worth `gain` more than its base branch.
-fn run(method: &mut dyn Method, batch: &ScoredBatch, gain: f32) -> Refined {
+fn run(method: &mut Driver, batch: &ScoredBatch, gain: f32) -> Refined {
     let located = method.locate(batch).expect("sound batch");
     let forks: Vec<FinishedFork> =
         located.forks.iter().map(|f| fork(9, f.episode, f.turn, -1.0, -1.0 + gain)).collect();
     method.refine(batch, &located, &forks).expect("sound forks")
 }
 
-fn horizon(method: &dyn Method, batch: u64) -> usize {
-    method.exposure(&Slot { batch, episode: 0, reference_actions: None }).horizon
+fn horizon(method: &Driver, batch: u64) -> usize {
+    method.exposure(&EpisodeSlot { version: 0, batch, episode: 0, reference_actions: None }).horizon
 }
 
-fn gi_rows(refined: &Refined) -> usize {
-    refined.rows.iter().filter(|row| row.kind == RowKind::Gi).count()
+fn internalization_rows(refined: &Refined) -> usize {
+    refined.rows.iter().filter(|row| row.kind == RowKind::Internalize).count()
 }
 
 fn focused_rows(refined: &Refined) -> usize {
@@ -45,27 +46,27 @@ proptest! {
         seed in 0_u64..1000, episodes in 1_u64..6, turns in 1_usize..5, gain in -0.9_f32..=0.0,
     ) {
         let batch = batch(seed, 1, episodes, turns);
-        let closed = run(default(MethodKind::Lens).as_mut(), &batch, gain);
+        let closed = run(&mut default(MethodName::Lens), &batch, gain);
         prop_assert_eq!(closed.record.accepted(), 0);
-        let plain = run(default(MethodKind::Opd).as_mut(), &batch, 0.0);
+        let plain = run(&mut default(MethodName::Opd), &batch, 0.0);
         prop_assert_eq!(&closed.rows, &plain.rows);
         let bits = |refined: &Refined| -> Vec<u32> {
             refined.rows.iter().flat_map(|row| &row.weights).map(|w| w.to_bits()).collect()
         };
         prop_assert_eq!(bits(&closed), bits(&plain));
-        let terms = default(MethodKind::Lens).terms();
+        let terms = default(MethodName::Lens).terms();
         let plan = |refined: &Refined| {
-            LossPlan::new(&refined.rows, &LossParams::default(), &terms).expect("sound rows")
+            LossPlan::new(&refined.rows, &Loss::default(), &terms).expect("sound rows")
         };
         prop_assert_eq!(plan(&closed), plan(&plain));
     }
 }
 
 #[test]
-fn an_open_gate_adds_a_gi_row_and_focuses_the_turn() {
+fn an_open_gate_adds_an_internalization_row_and_focuses_the_turn() {
     let batch = batch(11, 1, 3, 4);
-    let refined = run(default(MethodKind::Lens).as_mut(), &batch, 0.5);
-    assert_eq!((refined.record.accepted(), gi_rows(&refined)), (3, 3));
+    let refined = run(&mut default(MethodName::Lens), &batch, 0.5);
+    assert_eq!((refined.record.accepted(), internalization_rows(&refined)), (3, 3));
     assert_eq!(refined.record.complete_pairs(), 3);
     for record in &refined.record.forks {
         let place = (record.request.episode, record.request.turn);
@@ -81,8 +82,12 @@ fn an_open_gate_adds_a_gi_row_and_focuses_the_turn() {
         let mean = content.iter().sum::<f64>() / content.len() as f64;
         assert!((mean - 1.0).abs() < 1e-5, "mean weight {mean}");
         assert_eq!(weights.last(), Some(&1.0), "the special token keeps weight 1");
-        assert!(of(RowKind::Opd).validated && of(RowKind::Gi).validated);
-        assert_eq!(of(RowKind::Gi).weights, [1.0; 4], "the hinted response has four tokens");
+        assert!(of(RowKind::Opd).validated && of(RowKind::Internalize).validated);
+        assert_eq!(
+            of(RowKind::Internalize).weights,
+            [1.0; 4],
+            "the hinted response has four tokens"
+        );
         let mass = record.focus.expect("focused");
         assert_eq!(mass.content_tokens, content.len());
         let gain = record.verdict.gain.expect("complete");
@@ -102,23 +107,26 @@ fn the_turn_of_largest_divergence_is_forked() {
         }
     }
     batch.episodes[1].turns[1].parsed = false;
-    let located = default(MethodKind::Lens).locate(&batch).expect("sound batch");
+    let located = default(MethodName::Lens).locate(&batch).expect("sound batch");
     let turns: Vec<usize> = located.forks.iter().map(|f| f.turn).collect();
     assert_eq!(turns, [1, 2], "ties to the earlier turn; a turn without an action is not valid");
     let request = located.forks[0];
-    assert_eq!(request.kind, ForkKind::Hint { feedback: Feedback::Incorporate });
-    assert_eq!((request.continuation_turns, request.score_temperature), (3, 1.0));
+    assert_eq!(
+        request.kind,
+        ForkKind::Hint { prompt: HintPrompt::FeedbackIncorporation, tokens: 80 }
+    );
+    assert_eq!((request.continuation_turns, request.temperature), (3, 1.0));
     assert!((request.divergence - 0.8).abs() < 1e-6);
 }
 
 #[test]
 fn the_clock_ticks_once_per_batch() {
-    let mut method = default(MethodKind::Lens);
+    let mut method = default(MethodName::Lens);
     for number in 1..=15 {
         let expected = 1 + (number - 1) / 5;
-        assert_eq!(horizon(method.as_ref(), number), expected as usize, "batch {number}");
+        assert_eq!(horizon(&method, number), expected as usize, "batch {number}");
         // The same batch every time: the gap stays what it was at entry, and the pace is 1.
-        let refined = run(method.as_mut(), &batch(13, number, 4, 5), 0.1);
+        let refined = run(&mut method, &batch(13, number, 4, 5), 0.1);
         let tick = refined.record.tick.expect("the clock is adaptive");
         assert_eq!((tick.depth, tick.valid_episodes), (expected as usize, 4));
         assert_eq!(tick.pace, Some(1.0));
@@ -129,46 +137,47 @@ fn the_clock_ticks_once_per_batch() {
 
 #[test]
 fn episodes_that_did_not_reach_the_frontier_do_not_count() {
-    let mut method = lens(|params| params.locate.k_max = Some(3));
+    let mut method = lens(|sections| sections.locate.max_horizon = 3);
     let mut first = batch(14, 1, 4, 1);
     first.episodes[3].turns[0].tokens.iter_mut().for_each(|token| token.content = false);
-    let tick = run(method.as_mut(), &first, 0.0).record.tick.expect("adaptive");
+    let tick = run(&mut method, &first, 0.0).record.tick.expect("adaptive");
     assert_eq!(tick.valid_episodes, 3, "a frontier turn without content is not valid");
     let empty = ScoredBatch { number: 2, episodes: Vec::new(), ..first };
-    let tick = run(method.as_mut(), &empty, 0.0).record.tick.expect("adaptive");
+    let tick = run(&mut method, &empty, 0.0).record.tick.expect("adaptive");
     assert_eq!((tick.valid_episodes, tick.competence, tick.pace), (0, None, Some(1.0)));
 }
 
 #[test]
 fn table_3_ablations_are_parameters() {
     let batch = |n| batch(15, n, 3, 4);
-    let fixed = lens(|params| params.locate.clock = Clock::FixedF2b);
-    assert_eq!([1, 4, 5, 10].map(|n| horizon(fixed.as_ref(), n)), [1, 1, 2, 3]);
+    let fixed = lens(|sections| sections.locate.clock = Clock::FixedF2b);
+    assert_eq!([1, 4, 5, 10].map(|n| horizon(&fixed, n)), [1, 1, 2, 3]);
 
-    let mut last = lens(|params| params.locate.proposal = Proposal::LastTurn);
+    let mut last = lens(|sections| sections.locate.proposal = Proposal::LastTurn);
     let located = last.locate(&batch(1)).expect("sound batch");
     assert!(located.forks.iter().all(|f| f.turn == 3));
 
-    let mut no_gi = lens(|params| params.refine.internalize = false);
-    let refined = run(no_gi.as_mut(), &batch(1), 0.5);
-    assert_eq!((refined.record.accepted(), gi_rows(&refined)), (3, 0));
+    let mut no_internalization = lens(|sections| sections.refine.internalize = false);
+    let refined = run(&mut no_internalization, &batch(1), 0.5);
+    assert_eq!((refined.record.accepted(), internalization_rows(&refined)), (3, 0));
     assert_eq!(focused_rows(&refined), 3);
 
-    let mut no_focus = lens(|params| params.refine.focus = false);
-    let refined = run(no_focus.as_mut(), &batch(1), 0.5);
-    assert_eq!((gi_rows(&refined), focused_rows(&refined)), (3, 0));
+    let mut no_focus = lens(|sections| sections.refine.focus = false);
+    let refined = run(&mut no_focus, &batch(1), 0.5);
+    assert_eq!((internalization_rows(&refined), focused_rows(&refined)), (3, 0));
     assert!(refined.record.forks.iter().all(|f| f.focus.is_none()));
 
-    let mut reconsider = lens(|params| params.validate.feedback = Feedback::Reconsider);
+    let mut reconsider =
+        lens(|sections| sections.validate.hint_prompt = HintPrompt::Reconsideration);
     let located = reconsider.locate(&batch(1)).expect("sound batch");
-    let kind = ForkKind::Hint { feedback: Feedback::Reconsider };
+    let kind = ForkKind::Hint { prompt: HintPrompt::Reconsideration, tokens: 80 };
     assert!(located.forks.iter().all(|f| f.kind == kind));
 }
 
 #[test]
 fn incomplete_pairs_are_counted_by_reason_and_never_imputed() {
     let batch = batch(16, 1, 4, 2);
-    let mut method = default(MethodKind::Lens);
+    let mut method = default(MethodName::Lens);
     let located = method.locate(&batch).expect("sound batch");
     let mut forks: Vec<FinishedFork> =
         located.forks.iter().map(|f| fork(9, f.episode, f.turn, -1.0, -0.5)).collect();
@@ -194,14 +203,14 @@ fn incomplete_pairs_are_counted_by_reason_and_never_imputed() {
     assert_eq!(reasons, expected);
     assert_eq!((record.complete_pairs(), record.accepted()), (1, 1), "a natural end is valued");
     assert!(record.forks[..3].iter().all(|f| f.verdict.gain.is_none()));
-    assert_eq!(gi_rows(&refined), 1);
+    assert_eq!(internalization_rows(&refined), 1);
 }
 
 #[test]
 fn the_outcome_rule_lets_a_solved_task_decide() {
     let solved = |side_is_guided: bool| {
         let batch = batch(17, 1, 1, 2);
-        let mut method = lens(|params| params.validate.terminal = Terminal::Outcome);
+        let mut method = lens(|sections| sections.validate.terminal = Terminal::Outcome);
         let located = method.locate(&batch).expect("sound batch");
         let mut fork = fork(9, 0, located.forks[0].turn, -1.0, -1.0);
         if let ForkResult::Pair(pair) = &mut fork.result {
@@ -223,7 +232,7 @@ fn terminations_and_successes_are_recorded() {
     batch.episodes[0].end = EpisodeEnd::CurriculumCutoff;
     batch.episodes[1].end = EpisodeEnd::Completed;
     batch.episodes[1].success = true;
-    let record = run(default(MethodKind::Lens).as_mut(), &batch, 0.0).record;
+    let record = run(&mut default(MethodName::Lens), &batch, 0.0).record;
     let counts: Vec<(EpisodeEnd, u64)> = record.terminations.into_iter().collect();
     let expected =
         [(EpisodeEnd::Completed, 1), (EpisodeEnd::CurriculumCutoff, 1), (EpisodeEnd::TurnLimit, 1)];

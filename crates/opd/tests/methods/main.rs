@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod aggregation;
 mod curricula;
 mod every_method;
 mod futurebridge;
@@ -10,14 +11,16 @@ mod guided;
 mod lens;
 mod section3;
 
-use lens_opd::methods::{Method, MethodKind, MethodParams, Setting};
+use lens_opd::methods::{Driver, MethodName, MethodSections, RunFacts};
 
-const SETTING: Setting = Setting { seed: 42, max_turns: 30 };
+const FACTS: RunFacts = RunFacts { seed: 42, max_turns: 30, steps: 250 };
 
-fn build(params: &MethodParams) -> Box<dyn Method> {
-    params.build(SETTING).expect("sound parameters")
+fn build(name: MethodName, change: impl FnOnce(&mut MethodSections)) -> Driver {
+    let mut sections = MethodSections::default();
+    change(&mut sections);
+    Driver::new(name, &sections, FACTS).expect("sound parameters")
 }
 
-fn default(kind: MethodKind) -> Box<dyn Method> {
-    build(&MethodParams::of(kind))
+fn default(name: MethodName) -> Driver {
+    build(name, |_| {})
 }

@@ -1,10 +1,10 @@
 use lens_opd::diagnostics::{
     ForkGain, TokenResponse, disagreements, gain_report, response_by_group, support_by_depth,
 };
+use lens_opd::locate::Clock;
 use lens_opd::locate::proposal::Proposal;
-use lens_opd::methods::MethodParams;
-use lens_opd::methods::exposure::Slot;
-use lens_opd::methods::lens::{Clock, LensParams};
+use lens_opd::methods::MethodName;
+use lens_opd::methods::exposure::EpisodeSlot;
 use lens_opd::stats::bootstrap::Resampling;
 
 use crate::build;
@@ -12,12 +12,12 @@ use crate::support::batch;
 
 #[test]
 fn forks_across_the_divergence_range_are_a_parameter() {
-    let mut params = LensParams::default();
-    params.locate.clock = Clock::Full;
-    params.locate.proposal = Proposal::KlRange;
-    params.locate.proposals = 3;
-    let mut method = build(&MethodParams::Lens(params));
-    let slot = Slot { batch: 1, episode: 0, reference_actions: None };
+    let mut method = build(MethodName::Lens, |sections| {
+        sections.locate.clock = Clock::Full;
+        sections.locate.proposal = Proposal::KlRange;
+        sections.locate.proposals_per_episode = 3;
+    });
+    let slot = EpisodeSlot { version: 0, batch: 1, episode: 0, reference_actions: None };
     assert_eq!(method.exposure(&slot).horizon, 30);
     let mut batch = batch(21, 1, 1, 5);
     for (turn, kl) in batch.episodes[0].turns.iter_mut().zip([0.5, 0.1, 0.9, 0.3, 0.7]) {

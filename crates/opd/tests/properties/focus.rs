@@ -1,5 +1,6 @@
 use lens_opd::episode::{ScoredToken, TopPair};
-use lens_opd::refine::focus::{FocusParams, focus};
+use lens_opd::refine::Refine;
+use lens_opd::refine::focus::focus;
 use proptest::prelude::*;
 
 use crate::support::of_tokens;
@@ -30,12 +31,11 @@ fn response() -> impl Strategy<Value = Vec<ScoredToken>> {
         .prop_filter("needs content", |tokens| tokens.iter().any(|token| token.content))
 }
 
-fn params() -> impl Strategy<Value = FocusParams> {
-    (0.0_f64..4.0, 1.0_f64..8.0).prop_map(|(beta, cap)| FocusParams {
-        beta,
-        cap,
-        eps: 1e-6,
-        floor: None,
+fn params() -> impl Strategy<Value = Refine> {
+    (0.0_f64..4.0, 1.0_f64..8.0).prop_map(|(focus_scale, weight_cap)| Refine {
+        focus_scale,
+        weight_cap,
+        ..Refine::default()
     })
 }
 
@@ -43,16 +43,16 @@ proptest! {
     #[test]
     fn mean_weight_over_the_turn_is_one(tokens in response(), params in params()) {
         let turn = of_tokens(0, tokens);
-        let focused = focus(&turn, &params).expect("scored");
+        let focused = focus(&turn, &params, None).expect("scored");
         let content: Vec<f64> = turn.content().map(|(i, _)| focused.weights[i]).collect();
         let mean = content.iter().sum::<f64>() / content.len() as f64;
         // raw weights are at least 1, so eps moves the mean by at most eps.
-        prop_assert!((mean - 1.0).abs() <= params.eps, "mean {}", mean);
+        prop_assert!((mean - 1.0).abs() <= params.epsilon, "mean {}", mean);
     }
 
     #[test]
     fn weight_is_one_outside_the_content(tokens in response(), params in params()) {
-        let focused = focus(&of_tokens(0, tokens.clone()), &params).expect("scored");
+        let focused = focus(&of_tokens(0, tokens.clone()), &params, None).expect("scored");
         for (token, weight) in tokens.iter().zip(&focused.weights) {
             prop_assert!(token.content || *weight == 1.0);
         }
@@ -61,7 +61,7 @@ proptest! {
     #[test]
     fn agreement_gets_the_same_lowest_weight(tokens in response(), params in params()) {
         let turn = of_tokens(0, tokens);
-        let focused = focus(&turn, &params).expect("scored");
+        let focused = focus(&turn, &params, None).expect("scored");
         let lowest = turn
             .content()
             .map(|(i, _)| focused.weights[i])
@@ -74,9 +74,9 @@ proptest! {
     }
 
     #[test]
-    fn the_cap_is_applied_before_normalising(tokens in response(), params in params()) {
+    fn the_cap_is_applied_before_normalizing(tokens in response(), params in params()) {
         let turn = of_tokens(0, tokens);
-        let focused = focus(&turn, &params).expect("scored");
+        let focused = focus(&turn, &params, None).expect("scored");
         // Undo the normalisation with an uncapped reading of the formula: what comes out must be the
         // capped raw weight, which a cap on the normalised weight would not give.
         let raw: Vec<f64> = turn
@@ -89,10 +89,10 @@ proptest! {
                 let resistance = gap(top.student_at_student, top.student_at_teacher).max(0.0);
                 let decision = gap(top.teacher_at_teacher, top.teacher_at_student);
                 let score = resistance / (1.0 + (-decision).exp());
-                (1.0 + params.beta * score).min(params.cap)
+                (1.0 + params.focus_scale * score).min(params.weight_cap)
             })
             .collect();
-        let scale = raw.iter().sum::<f64>() / raw.len() as f64 + params.eps;
+        let scale = raw.iter().sum::<f64>() / raw.len() as f64 + params.epsilon;
         for ((i, _), raw) in turn.content().zip(raw) {
             prop_assert!((focused.weights[i] * scale - raw).abs() < 1e-9);
         }
@@ -101,7 +101,7 @@ proptest! {
     #[test]
     fn mass_is_counted_where_it_lies(tokens in response(), params in params()) {
         let turn = of_tokens(0, tokens);
-        let focused = focus(&turn, &params).expect("scored");
+        let focused = focus(&turn, &params, None).expect("scored");
         let targets: Vec<usize> = turn
             .content()
             .filter(|(_, token)| !token.top.expect("scored").agree())

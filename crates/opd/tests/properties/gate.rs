@@ -1,26 +1,21 @@
-use lens_opd::validate::evaluator::Evaluator;
+use lens_opd::validate::Validate;
 use lens_opd::validate::fork::{BranchEnd, FinishedFork, ForkResult, Pair};
-use lens_opd::validate::gate::{Completeness, Rules, Terminal, judge};
+use lens_opd::validate::gate::{Completeness, Terminal, judge};
+use lens_opd::validate::value::BranchValue;
 use proptest::prelude::*;
 
 use crate::support::{branch, draws, fork};
 
-const RULES: Rules = Rules {
-    evaluator: Evaluator::TeacherLikelihood,
-    terminal: Terminal::Exclude,
-    completeness: Completeness::Natural,
-    continuation_turns: 3,
-};
-
-fn evaluators() -> impl Strategy<Value = Rules> {
-    let evaluator = prop_oneof![Just(Evaluator::TeacherLikelihood), Just(Evaluator::TokenRatio)];
+fn evaluators() -> impl Strategy<Value = Validate> {
+    let evaluator =
+        prop_oneof![Just(BranchValue::TeacherLikelihood), Just(BranchValue::TokenRatio)];
     let terminal = prop_oneof![Just(Terminal::Exclude), Just(Terminal::Outcome)];
     let completeness = prop_oneof![Just(Completeness::Natural), Just(Completeness::Full)];
-    (evaluator, terminal, completeness).prop_map(|(evaluator, terminal, completeness)| Rules {
+    (evaluator, terminal, completeness).prop_map(|(evaluator, terminal, completeness)| Validate {
         evaluator,
         terminal,
         completeness,
-        continuation_turns: 3,
+        ..Validate::default()
     })
 }
 
@@ -39,10 +34,10 @@ fn ends() -> impl Strategy<Value = BranchEnd> {
 proptest! {
     #[test]
     fn the_gate_is_strict(base in -5.0_f32..0.0, guided in -5.0_f32..0.0) {
-        let verdict = judge(&fork(1, 0, 2, base, guided), &RULES).expect("scored");
+        let verdict = judge(&fork(1, 0, 2, base, guided), &Validate::default()).expect("scored");
         prop_assert_eq!(verdict.accepted, guided > base);
         prop_assert_eq!(verdict.accepted, verdict.gain.expect("complete") > 0.0);
-        let tie = judge(&fork(1, 0, 2, base, base), &RULES).expect("scored");
+        let tie = judge(&fork(1, 0, 2, base, base), &Validate::default()).expect("scored");
         prop_assert!(!tie.accepted && tie.gain == Some(0.0));
     }
 

@@ -1,12 +1,10 @@
 use lens_opd::objective::buckets::TopToken;
 use lens_opd::objective::distribution::log_softmax;
 use lens_opd::objective::forward_kl::{forward_kl, forward_kl_topk, nll};
-use lens_opd::objective::policy_gradient::{ClipParams, k1_pg};
+use lens_opd::objective::policy_gradient::k1_pg;
 use lens_opd::objective::reverse_kl::{rkl_full, rkl_topk};
-use lens_opd::objective::{Estimator, LossParams, TeacherSignal, TokenLoss, opd_token_loss};
+use lens_opd::objective::{Estimator, Loss, TeacherSignal, TokenLoss, opd_token_loss};
 use proptest::prelude::*;
-
-const CLIP: ClipParams = ClipParams { kl_coef: 1.0, clip_range: 0.2, dual_clip: 3.0 };
 
 /// The step of the difference quotients. Logits are multiples of 1/64, so that moving one by the step
 /// is exact in `f32`.
@@ -82,7 +80,7 @@ proptest! {
         for kink in [0.8, 1.2, 3.0] {
             prop_assume!((ratio - kink).abs() > 0.02);
         }
-        let call = |z: &[f32]| k1_pg(z, token as u32, Some(log_t), Some(rollout), &CLIP);
+        let call = |z: &[f32]| k1_pg(z, token as u32, Some(log_t), Some(rollout), &Loss::default());
         check(&student, |z| call(z).expect("finite"))?;
     }
 
@@ -93,7 +91,7 @@ proptest! {
         for token in 0..student.len() {
             let own = log_probability(&student, token);
             let log_t = log_probability(&teacher, token);
-            let sampled = k1_pg(&student, token as u32, Some(log_t), Some(own), &CLIP);
+            let sampled = k1_pg(&student, token as u32, Some(log_t), Some(own), &Loss::default());
             let probability = f64::from(own).exp();
             for (sum, g) in expected.iter_mut().zip(sampled.expect("finite").gradient) {
                 *sum += probability * g;
@@ -114,7 +112,7 @@ proptest! {
             forward_kl(&student, &student),
             rkl_topk(&student, &full_top),
             forward_kl_topk(&full_top, &student),
-            k1_pg(&student, token as u32, own, own, &CLIP),
+            k1_pg(&student, token as u32, own, own, &Loss::default()),
         ];
         for (index, loss) in losses.into_iter().enumerate() {
             let loss = loss.expect("finite");
@@ -149,7 +147,7 @@ proptest! {
             (Estimator::K1Pg, sampled),
         ] {
             let loss = |kl_coef| {
-                let params = LossParams { estimator, kl_coef, ..LossParams::default() };
+                let params = Loss { estimator, kl_coef, ..Loss::default() };
                 opd_token_loss(&params, &student, 0, signal).expect("finite")
             };
             let (unit, scaled) = (loss(1.0), loss(kl_coef));

@@ -1,9 +1,11 @@
-use lens_opd::locate::horizon::{HorizonClock, HorizonParams, HorizonState, pace};
+use lens_opd::locate::Locate;
+use lens_opd::locate::horizon::{HorizonClock, HorizonState, pace};
+use lens_opd::methods::RunFacts;
 use proptest::prelude::*;
 
-fn clock(eta: u32, max_depth: usize) -> HorizonClock {
-    let params = HorizonParams { eta, eps: 1e-6, pace_min: 0.5, pace_max: 1.5, max_depth };
-    HorizonClock::new(params).expect("sound constants")
+fn clock(residence: u32, max_turns: usize) -> HorizonClock {
+    let facts = RunFacts { seed: 1, max_turns, steps: 250 };
+    HorizonClock::new(Locate { residence, ..Locate::default() }, &facts)
 }
 
 /// Competences of up to 16 episodes in each of many batches.
@@ -14,9 +16,7 @@ fn batches() -> impl Strategy<Value = Vec<Vec<f64>>> {
 proptest! {
     #[test]
     fn pace_stays_within_its_bounds(entry in 0.0_f64..=1.0, competence in 0.0_f64..=1.0) {
-        let params =
-            HorizonParams { eta: 5, eps: 1e-6, pace_min: 0.5, pace_max: 1.5, max_depth: 30 };
-        let v = pace(entry, competence, &params);
+        let v = pace(entry, competence, &Locate::default());
         prop_assert!((0.5..=1.5).contains(&v), "{}", v);
         prop_assert_eq!(v > 1.0, 1.0 - competence < entry, "faster exactly when the gap closes");
     }

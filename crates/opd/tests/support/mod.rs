@@ -53,7 +53,14 @@ pub(crate) fn turn(stream: &mut Stream, number: usize, length: usize) -> ScoredT
 
 /// A student turn with those tokens.
 pub(crate) fn of_tokens(number: usize, tokens: Vec<ScoredToken>) -> ScoredTurn {
-    ScoredTurn { turn: number, actor: Actor::Student, parsed: true, tokens, dropped: None }
+    ScoredTurn {
+        turn: number,
+        actor: Actor::Student,
+        parsed: true,
+        admissible: true,
+        tokens,
+        dropped: None,
+    }
 }
 
 /// An episode of `turns` turns from reset.

@@ -43,7 +43,7 @@ pub(super) fn batch_line(
             pace: tick.pace,
             next_depth: tick.next_depth as u64,
         }),
-        teacher_share: record.teacher_share,
+        teacher_share: record.measures.get("teacher_share").copied(),
         mean_prefix: record.mean_prefix,
         terminations: counts(&record.terminations),
         successes: record.successes,
@@ -52,12 +52,7 @@ pub(super) fn batch_line(
         accepted: record.accepted() as u64,
         reasons: record.reasons().into_iter().map(|(key, n)| (key.to_owned(), n)).collect(),
         forks: record.forks.iter().map(fork_summary).collect(),
-        tokens: TokenCounts {
-            opd: tokens.opd,
-            gi: tokens.gi,
-            teacher_nll: tokens.teacher_nll,
-            bridge: tokens.bridge,
-        },
+        tokens: token_counts(tokens),
         guided_share: tokens.guided_share(),
         support_by_depth: support.map(|depths| {
             let depths = depths.into_iter().map(|depth| DepthSupport {
@@ -70,6 +65,16 @@ pub(super) fn batch_line(
         rollout: Some(rollout_stats(explored)),
         episodes: episode_summaries(explored),
         ..BatchLine::new(record.batch, version)
+    }
+}
+
+/// Tokens by kind of row, as the log writes them.
+pub(super) fn token_counts(tokens: &lens_opd::methods::record::TokenCounts) -> TokenCounts {
+    TokenCounts {
+        opd: tokens.opd,
+        gi: tokens.internalize,
+        teacher_nll: tokens.teacher_nll,
+        bridge: tokens.bridge,
     }
 }
 
@@ -154,7 +159,8 @@ fn fork_line(explored: &Explored, fork: &ForkRun) -> ForkLine {
     };
     let mut guided = branch_turns(&fork.guided, pair.map(|pair| &pair.guided));
     if let Some(first) = guided.first_mut() {
-        first.tokens.weights = weights(explored, episode, turn, &[RowKind::Gi, RowKind::Bridge]);
+        first.tokens.weights =
+            weights(explored, episode, turn, &[RowKind::Internalize, RowKind::Bridge]);
     }
     ForkLine {
         turn: turn as u64,
@@ -211,13 +217,13 @@ fn fork_summary(record: &ForkRecord) -> ForkSummary {
             episode: request.episode,
             turn: request.turn as u64,
             kind: match &request.kind {
-                ForkKind::Hint { feedback } => {
-                    lens_records::metrics::ForkKind::Hint { feedback: word(feedback) }
+                ForkKind::Hint { prompt, .. } => {
+                    lens_records::metrics::ForkKind::Hint { feedback: word(prompt) }
                 }
                 ForkKind::Bridge => lens_records::metrics::ForkKind::Bridge,
             },
             continuation_turns: request.continuation_turns as u64,
-            score_temperature: request.score_temperature,
+            score_temperature: request.temperature,
             divergence: request.divergence,
         },
         verdict: Verdict {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use lens_config::Config;
-use lens_config::schema::{BenchmarkName, MethodName};
-use lens_train::evaluate::{Evaluation, TaskResult};
+use lens_env::{Profile, ScoreScale, registry};
+use lens_opd::methods::MethodName;
+use lens_train::evaluate::{Evaluation, TaskResult, measures};
 use serde_json::json;
 
 use crate::commands::eval::mean_and_deviation;
@@ -28,7 +29,7 @@ type BySeed = BTreeMap<u64, Vec<Evaluation>>;
 /// Results by (student, method or before training), one list of evaluations a seed.
 #[derive(Debug)]
 pub(super) struct Table {
-    benchmark: BenchmarkName,
+    profile: Option<&'static Profile>,
     turn_limit: usize,
     rows: Vec<(String, Option<MethodName>, BySeed)>,
 }
@@ -44,7 +45,7 @@ struct Cells {
 impl Table {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            benchmark: config.task.benchmark,
+            profile: registry::profile(&config.task.benchmark).ok(),
             turn_limit: config.task.turn_limit,
             rows: Vec::new(),
         }
@@ -81,12 +82,22 @@ impl Table {
         let first = self.rows.iter().flat_map(|row| row.2.values()).next();
         let mut splits: Vec<String> =
             first.into_iter().flatten().map(|one| one.split.clone()).collect();
-        // The paper's ALFWorld column pools the seen and the unseen games.
-        let valid = splits.iter().filter(|split| split.starts_with("valid_")).count();
-        if self.benchmark == BenchmarkName::Alfworld && valid > 1 {
+        if self.pooled().all(|split| splits.iter().any(|one| one == split))
+            && self.pooled().count() > 1
+        {
             splits.push(POOLED.to_owned());
         }
         splits
+    }
+
+    /// The splits that the paper reports as one column.
+    fn pooled(&self) -> impl Iterator<Item = &str> {
+        self.profile.iter().flat_map(|profile| profile.pooled_splits.iter().map(|split| &**split))
+    }
+
+    /// Whether the benchmark has a score beside success.
+    fn has_score(&self) -> bool {
+        self.profile.is_some_and(|profile| profile.score != ScoreScale::None)
     }
 
     fn cells(&self, seeds: &BySeed, split: &str) -> Cells {
@@ -95,21 +106,16 @@ impl Table {
             let tasks: Vec<&TaskResult> = evaluations
                 .iter()
                 .filter(|one| match split {
-                    POOLED => one.split.starts_with("valid_"),
+                    POOLED => self.pooled().any(|pooled| pooled == one.split),
                     split => one.split == split,
                 })
                 .flat_map(|one| &one.tasks)
                 .collect();
-            let mean = |value: &dyn Fn(&TaskResult) -> f64| {
-                tasks.iter().map(|task| value(task)).sum::<f64>() / tasks.len().max(1) as f64
-            };
-            cells.success.push(100.0 * mean(&|task| f64::from(u8::from(task.success))));
-            cells.rounds.push(mean(&|task| {
-                if task.success { task.turns as f64 } else { self.turn_limit as f64 }
-            }));
-            cells.score.extend(
-                evaluations.iter().filter(|one| one.split == split).filter_map(|one| one.all.score),
-            );
+            let scale = self.profile.map_or(ScoreScale::None, |profile| profile.score);
+            let Ok(measures) = measures(scale, self.turn_limit, &tasks) else { continue };
+            cells.success.push(measures.success_rate);
+            cells.rounds.push(measures.rounds);
+            cells.score.extend(measures.score);
         }
         cells
     }
@@ -122,10 +128,13 @@ impl Table {
                 students.push(student.clone());
             }
         }
-        let order = |method: Option<MethodName>| {
-            method.map_or(0, |method| {
-                1 + super::METHODS.iter().position(|&one| one == method).unwrap_or_default()
-            })
+        // As in the paper's tables: before training, the others, ours last.
+        let order = |method: Option<MethodName>| match method {
+            None => 0,
+            Some(MethodName::Lens) => usize::MAX,
+            Some(method) => {
+                1 + MethodName::ALL.iter().position(|&one| one == method).unwrap_or_default()
+            }
         };
         self.rows.sort_by_key(|row| {
             (students.iter().position(|student| *student == row.0), order(row.1))
@@ -147,7 +156,7 @@ impl Table {
         let mut lines = vec![["student", "method", "seeds"].map(str::to_owned).to_vec()];
         for split in &splits {
             lines[0].extend([format!("{split} success %"), "gain on OPD".to_owned()]);
-            if self.benchmark != BenchmarkName::Alfworld {
+            if self.has_score() {
                 lines[0].push("score".to_owned());
             }
             lines[0].push("rounds".to_owned());
@@ -164,7 +173,7 @@ impl Table {
                     (Some(MethodName::Opd) | None, _) | (_, None) => "-".to_owned(),
                     (_, Some(gain)) => format!("{gain:+.1}"),
                 });
-                if self.benchmark != BenchmarkName::Alfworld {
+                if self.has_score() {
                     line.push(mean_and_deviation(&cells.score));
                 }
                 line.push(mean_and_deviation(&cells.rounds));

@@ -1,5 +1,6 @@
 //! What a continuation is worth.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fork::Branch;
@@ -7,9 +8,9 @@ use crate::error::{InputError, measured};
 use crate::objective::distribution::log_softmax;
 
 /// How a continuation is valued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Evaluator {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BranchValue {
     /// Mean teacher log-likelihood of the content tokens (the paper).
     #[default]
     TeacherLikelihood,
@@ -17,9 +18,9 @@ pub enum Evaluator {
     TokenRatio,
 }
 
-impl Evaluator {
+impl BranchValue {
     /// The branch's value on its continuation turns, the fork turn excluded (eq. future-evaluator).
-    pub fn value(self, branch: &Branch) -> Result<f64, InputError> {
+    pub fn of(self, branch: &Branch) -> Result<f64, InputError> {
         match self {
             Self::TeacherLikelihood => teacher_likelihood(branch),
             Self::TokenRatio => token_ratio(branch),

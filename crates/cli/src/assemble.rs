@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lens_config::method::loss_params;
 use lens_config::schema::{Config, WeightsName};
-use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
-use lens_env::{Benchmark, BenchmarkOptions, EnvError, TaskFilter, registry};
+use lens_engine::EngineError;
+use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner, NativePolicy};
+use lens_env::{Benchmark, registry};
+use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 
@@ -15,27 +16,19 @@ use crate::failure::Failure;
 /// The benchmark a configuration names, narrowed to `task.kinds` if there are any.
 pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
     let task = &config.task;
-    let user =
-        |error: EnvError, key: &'static str| Failure::User(anyhow::Error::new(error).context(key));
-    let options = BenchmarkOptions {
-        data: (!task.data.as_os_str().is_empty()).then(|| task.data.clone()),
-        ..BenchmarkOptions::default()
-    };
-    let whole = registry::open(&task.benchmark.to_string(), &options)
-        .map_err(|error| user(error, "task"))?;
-    if task.kinds.is_empty() {
-        return Ok(whole);
-    }
-    let narrowed =
-        TaskFilter::new(whole, &task.kinds).map_err(|error| user(error, "task.kinds"))?;
-    for split in task.eval_splits.iter().chain([&task.train_split]) {
-        if narrowed.tasks(split)?.is_empty() {
-            return Err(Failure::user(format!(
-                "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
-            )));
+    let options = task.options().map_err(|error| Failure::User(error.into()))?;
+    let benchmark = registry::open(&task.benchmark, &options)
+        .map_err(|error| Failure::User(anyhow::Error::new(error).context("[task]")))?;
+    if !task.kinds.is_empty() {
+        for split in task.eval_splits.iter().chain([&task.train_split]) {
+            if benchmark.tasks(split)?.is_empty() {
+                return Err(Failure::user(format!(
+                    "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
+                )));
+            }
         }
     }
-    Ok(Arc::new(narrowed))
+    Ok(benchmark)
 }
 
 /// How weights are held.
@@ -50,10 +43,10 @@ pub(crate) fn weight_format(name: WeightsName) -> WeightFormat {
 /// A model from its directory, with a word on what to do when it is not there.
 pub(crate) fn policy(path: &Path, weights: WeightsName) -> Result<NativePolicy, Failure> {
     if !path.is_dir() {
-        return Err(Failure::user(format!(
-            "there is no model in {}; give a Hugging Face directory (`lens model convert` makes one from a GGUF file)",
-            path.display()
-        )));
+        return Err(Failure::user_with_hint(
+            format!("there is no model in {}", path.display()),
+            "give a Hugging Face directory (`lens model convert` makes one from a GGUF file)",
+        ));
     }
     NativePolicy::load(path, weight_format(weights)).map_err(|error| Failure::User(error.into()))
 }
@@ -63,8 +56,7 @@ pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
     let optimizer = &config.optimizer;
     LearnerOptions {
         format: weight_format(config.student.weights),
-        loss: loss_params(config),
-        top_k: config.loss.top_k,
+        loss: config.loss,
         optimizer: AdamWConfig {
             lr: optimizer.lr,
             betas: (optimizer.beta1, optimizer.beta2),
@@ -72,27 +64,24 @@ pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
             weight_decay: optimizer.weight_decay,
             clip: optimizer.grad_clip,
         },
-        recompute: false,
+        recompute: config.train.recompute,
     }
 }
 
-/// Teacher and student of a configuration.
-pub(crate) fn models(config: &Config) -> Result<(Arc<NativePolicy>, NativeLearner), Failure> {
-    let teacher = Arc::new(policy(&config.teacher.path, config.teacher.weights)?);
+/// The student of a configuration, its teacher, and the learner.
+pub(crate) fn engine(config: &Config) -> Result<NativeEngine, Failure> {
+    let teacher = policy(&config.teacher.path, config.teacher.weights)?;
     let student = &config.student.path;
     if !student.is_dir() {
-        return Err(Failure::user(format!(
-            "there is no model in {} (student.path); give a Hugging Face directory",
-            student.display()
-        )));
+        return Err(Failure::user_with_hint(
+            format!("there is no model in {} (student.path)", student.display()),
+            "give a Hugging Face directory",
+        ));
     }
-    let learner = NativeLearner::load(
-        student,
-        Some((teacher.clone(), config.teacher.path.as_path())),
-        learner_options(config),
-    )
-    .map_err(|error| Failure::User(error.into()))?;
-    Ok((teacher, learner))
+    let user = |error: EngineError| Failure::User(error.into());
+    let learner = NativeLearner::load(student, learner_options(config)).map_err(user)?;
+    let files = Checkpoint::open(&config.teacher.path)?;
+    NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)
 }
 
 /// This program as it was called, for commands that the user is told to go on with: whoever came through cargo has no

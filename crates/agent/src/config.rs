@@ -1,6 +1,7 @@
 //! What all episodes of a batch have in common.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lens_engine::Deadline;
 use lens_env::{Benchmark, PromptStyle};
@@ -16,7 +17,7 @@ pub enum Context {
 
 /// What all episodes of a batch have in common.
 #[derive(Clone)]
-pub struct Setup {
+pub struct RolloutConfig {
     /// The benchmark being played.
     pub benchmark: Arc<dyn Benchmark>,
     /// What prompts contain of the past.
@@ -29,11 +30,20 @@ pub struct Setup {
     pub max_prompt_tokens: usize,
     /// Longest response.
     pub max_response_tokens: usize,
-    /// When the batch must be over.
+    /// How long a batch may take; `None` means any time.
+    pub timeout: Option<Duration>,
+    /// When the batch under way must be over.
     pub deadline: Deadline,
 }
 
-impl Setup {
+impl RolloutConfig {
+    /// The same, with the time that runs from now.
+    #[must_use]
+    pub fn starting_now(&self) -> Self {
+        let deadline = self.timeout.map_or(Deadline::never(), Deadline::after);
+        Self { deadline, ..self.clone() }
+    }
+
     /// How the benchmark's turns become messages.
     pub fn prompt_style(&self) -> &PromptStyle {
         &self.benchmark.profile().prompt
