@@ -18,6 +18,7 @@ pub mod opd;
 pub mod record;
 mod registry;
 pub mod rows;
+pub mod sod;
 pub mod state;
 pub mod tcod;
 
@@ -67,6 +68,11 @@ methods! {
     }
     /// One validated teacher turn per episode as an extra row.
     Futurebridge = "futurebridge-opd", "FutureBridge-OPD" => futurebridge::FutureBridge {}
+    /// Turns weighted by how much closer to the teacher the student was at its first turn.
+    Sod = "sod", "SOD" => sod::StepwiseOpd {
+        /// SOD's turn weights.
+        sod: sod::Sod,
+    }
 }
 
 /// What the teacher must be able to say about a token the student generated.

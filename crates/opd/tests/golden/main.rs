@@ -7,6 +7,7 @@ mod locate;
 mod objective;
 mod refine;
 mod schedules;
+mod siblings;
 mod stats;
 mod validate;
 
