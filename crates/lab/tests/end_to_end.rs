@@ -196,6 +196,7 @@ fn every_method_and_estimator_trains() {
         ("guided", vec!["method=guided-opd"]),
         ("bridge", vec!["method=futurebridge-opd"]),
         ("sod", vec!["method=sod"]),
+        ("iw", vec!["method=iw-opd"]),
         ("k1", vec!["method=futurebridge-opd", "loss.estimator=k1_pg"]),
         ("topk", vec!["method=lens", "loss.estimator=rkl_topk"]),
         ("chat", vec!["method=lens", "rollout.context=chat"]),

@@ -13,6 +13,7 @@ mod driver;
 pub mod exposure;
 pub mod futurebridge;
 pub mod guided;
+pub mod iw_opd;
 pub mod lens;
 pub mod opd;
 pub mod record;
@@ -72,6 +73,11 @@ methods! {
     Sod = "sod", "SOD" => sod::StepwiseOpd {
         /// SOD's turn weights.
         sod: sod::Sod,
+    }
+    /// Tokens weighted by how much disagreement still lies ahead of them.
+    IwOpd = "iw-opd", "IW-OPD" => iw_opd::ImportanceWeightedOpd {
+        /// IW-OPD's token weights.
+        iw_opd: iw_opd::IwOpd,
     }
 }
 

@@ -15,6 +15,7 @@ const SOD: Turns<'_> = &[
     &[(-0.2, -1.2), (-0.9, -0.1), (-1.0, -2.2)],
     &[(-0.4, -0.3), (-0.3, -0.2)],
 ];
+const IW: &[(f32, f32)] = &[(-0.5, -0.9), (-1.2, -0.4), (-0.1, -0.1), (-2.0, -5.0), (-0.7, -0.2)];
 
 fn batch(turns: Turns<'_>) -> ScoredBatch {
     let turns = turns.iter().zip(0..).map(|(tokens, number)| {
@@ -93,12 +94,29 @@ fn sod_weights_turns_by_the_first_turns_distance() {
 }
 
 #[test]
+fn iw_opd_weights_tokens_by_the_disagreement_ahead() {
+    let (weights, tokens, by_weights) = trained(MethodName::IwOpd, &[IW], |_| {});
+    all_near(&weights[0], &[1.5, 1.457_446_809, 1.372_340_426, 1.372_340_426, 1.053_191_489]);
+    near(tokens, 0.604_893_617);
+    near(by_weights, 0.447_716_535);
+    let turns: Turns<'_> = &[&IW[..2], &IW[2..]];
+    let (weights, ..) = trained(MethodName::IwOpd, turns, |_| {});
+    all_near(&weights[1], &[1.372_340_426, 1.372_340_426, 1.053_191_489]);
+    let by_turn = |sections: &mut MethodSections| {
+        sections.iw_opd.scope = lens_opd::methods::iw_opd::Scope::Turn;
+    };
+    let (weights, ..) = trained(MethodName::IwOpd, turns, by_turn);
+    all_near(&weights[0], &[1.5, 1.333_333_333]);
+    all_near(&weights[1], &[1.5, 1.5, 1.071_428_571]);
+}
+
+#[test]
 fn a_token_that_was_not_measured_is_an_error() {
-    for name in [MethodName::Sod] {
+    for name in [MethodName::Sod, MethodName::IwOpd] {
         let facts = RunFacts { seed: 1, max_turns: 30, steps: 10 };
         let mut method = Driver::new(name, &MethodSections::default(), facts).expect("sound");
-        let mut batch = batch(SOD);
-        batch.episodes[0].turns[0].tokens[1].teacher_logprob = None;
+        let mut batch = batch(&[IW]);
+        batch.episodes[0].turns[0].tokens[3].teacher_logprob = None;
         let located = method.locate(&batch).expect("sound batch");
         assert!(method.refine(&batch, &located, &[]).is_err(), "{name}");
     }
