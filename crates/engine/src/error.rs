@@ -52,3 +52,69 @@ pub enum CallFailure {
     #[error("the engine failed")]
     Engine,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    use lens_lm::kernels::packed::WeightFormat;
+    use lens_lm::train::AdamWConfig;
+    use lens_opd::objective::Loss;
+
+    use super::*;
+    use crate::native::{LearnerOptions, NativeEngine, NativePolicy};
+    use crate::{Engine, LearnRow, Target};
+
+    const ALL: [&str; 4] = ["Model", "Train", "Request", "State"];
+
+    /// Has no other arm: a new variant does not compile until it stands here.
+    fn name(error: &EngineError) -> &'static str {
+        match error {
+            EngineError::Model(_) => ALL[0],
+            EngineError::Train(_) => ALL[1],
+            EngineError::Request(_) => ALL[2],
+            EngineError::State { .. } => ALL[3],
+        }
+    }
+
+    fn model(family: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../lm/tests/fixtures").join(family)
+    }
+
+    #[test]
+    fn every_error_is_produced_and_says_what_is_wrong() {
+        let options = LearnerOptions {
+            format: WeightFormat::F32,
+            loss: Loss::default(),
+            optimizer: AdamWConfig::default(),
+            recompute: false,
+        };
+        let mut engine =
+            NativeEngine::load(&model("qwen3"), &model("qwen2"), WeightFormat::F32, options)
+                .expect("the models are committed");
+        let row = |coefficients: usize, target: Target| LearnRow {
+            prompt: vec![1, 2],
+            response: vec![3, 4],
+            coefficients: vec![1.0; coefficients],
+            target,
+        };
+        let gone = Target(crate::target::Kind::Snapshot {
+            hidden: std::sync::Arc::new(vec![0.0; 64]),
+            version: 9,
+        });
+        let produced = [
+            (NativePolicy::load(&model("absent"), WeightFormat::F32).err(), "absent"),
+            (engine.learn(&[row(1, Target::tokens())]).err(), "row 0"),
+            (engine.learn(&[row(2, gone)]).err(), "snapshot 9"),
+            (engine.load(&model("qwen3"), &[]).err(), "queue-targets"),
+        ];
+        let mut seen = BTreeSet::new();
+        for (error, word) in produced {
+            let error = error.expect("it fails");
+            assert!(error.to_string().contains(word), "{error} does not name {word}");
+            seen.insert(name(&error));
+        }
+        assert_eq!(seen, BTreeSet::from(ALL));
+    }
+}

@@ -113,7 +113,8 @@ impl Engine for NativeEngine {
     ) -> Result<Vec<Target>, EngineError> {
         let state = folder.join("state");
         let targets = targets::load(&state, saved)?;
-        self.learner.load_state(&folder.join("model"), &state)?;
+        let needed = targets::versions(&targets.iter().collect::<Vec<_>>());
+        self.learner.load_state(&folder.join("model"), &state, &needed)?;
         self.published = models(&mut self.learner, &self.teacher)?;
         Ok(targets)
     }

@@ -201,6 +201,11 @@ fn read_head(checkpoint: &Checkpoint) -> Result<Vec<f32>, EngineError> {
     Ok(checkpoint.read_tensor(name)?.data)
 }
 
+/// The file of a snapshot's output head.
+fn head_file(version: u64) -> String {
+    format!("head-{version:06}.f32")
+}
+
 fn weighted(report: &LossReport, internalization: bool) -> f64 {
     report
         .kinds
@@ -216,28 +221,23 @@ impl NativeLearner {
         self.trainer.steps()
     }
 
-    /// One optimizer step on one train batch.
+    /// One optimizer step on one train batch. A batch that is refused leaves nothing behind.
     pub fn learn(&mut self, rows: &[LearnRow]) -> Result<LearnReport, EngineError> {
-        let losses = self.row_losses(rows)?;
-        // Rows that refer to the same snapshot go through one head; `None` stands for rows that refer to none.
-        let mut groups: BTreeMap<Option<u64>, Vec<TrainRow>> = BTreeMap::new();
-        for (row, loss) in rows.iter().zip(losses) {
-            let version = match &row.target.0 {
-                Kind::Snapshot { version, .. } => Some(*version),
-                _ => None,
-            };
-            // The policy gradient carries the coefficient in its advantage.
-            let factor = match &row.target.0 {
-                Kind::TeacherStates(_) | Kind::TeacherTop(_) => self.options.loss.kl_coef as f32,
-                Kind::Tokens | Kind::Sampled { .. } | Kind::Snapshot { .. } => 1.0,
-            };
-            groups.entry(version).or_default().push(TrainRow {
-                tokens: [row.prompt.as_slice(), &row.response].concat(),
-                response_start: row.prompt.len(),
-                weights: row.coefficients.iter().map(|coefficient| coefficient * factor).collect(),
-                loss,
-            });
+        let learned = self.accumulate(rows).and_then(|mut report| {
+            let step = self.trainer.step(&self.options.optimizer)?;
+            report.grad_norm = step.grad_norm;
+            report.skipped = step.skipped_non_finite;
+            Ok(report)
+        });
+        if learned.is_err() {
+            // The rows before the one at fault have left their gradient.
+            self.trainer.drop_gradient();
         }
+        learned
+    }
+
+    /// Adds up the gradient of a train batch.
+    fn accumulate(&mut self, rows: &[LearnRow]) -> Result<LearnReport, EngineError> {
         let mut report = LearnReport {
             loss: 0.0,
             focus_loss: 0.0,
@@ -248,7 +248,7 @@ impl NativeLearner {
         };
         let teacher_width =
             self.teacher.as_ref().map(|teacher| teacher.model().config().hidden_size);
-        for (version, rows) in groups {
+        for (version, rows) in self.grouped(rows)? {
             let snapshot = match version {
                 None => None,
                 Some(version) => Some(self.heads.get(&version).cloned().ok_or_else(|| {
@@ -268,10 +268,35 @@ impl NativeLearner {
             report.internalization_loss += weighted(&losses, true);
             report.tokens += losses.tokens;
         }
-        let step = self.trainer.step(&self.options.optimizer)?;
-        report.grad_norm = step.grad_norm;
-        report.skipped = step.skipped_non_finite;
         Ok(report)
+    }
+
+    /// The rows as the trainer takes them. Rows that refer to the same snapshot go through one head; `None` stands for
+    /// rows that refer to none.
+    fn grouped(
+        &self,
+        rows: &[LearnRow],
+    ) -> Result<BTreeMap<Option<u64>, Vec<TrainRow>>, EngineError> {
+        let losses = self.row_losses(rows)?;
+        let mut groups: BTreeMap<Option<u64>, Vec<TrainRow>> = BTreeMap::new();
+        for (row, loss) in rows.iter().zip(losses) {
+            let version = match &row.target.0 {
+                Kind::Snapshot { version, .. } => Some(*version),
+                _ => None,
+            };
+            // The policy gradient carries the coefficient in its advantage.
+            let factor = match &row.target.0 {
+                Kind::TeacherStates(_) | Kind::TeacherTop(_) => self.options.loss.kl_coef as f32,
+                Kind::Tokens | Kind::Sampled { .. } | Kind::Snapshot { .. } => 1.0,
+            };
+            groups.entry(version).or_default().push(TrainRow {
+                tokens: [row.prompt.as_slice(), &row.response].concat(),
+                response_start: row.prompt.len(),
+                weights: row.coefficients.iter().map(|coefficient| coefficient * factor).collect(),
+                loss,
+            });
+        }
+        Ok(groups)
     }
 
     /// A frozen copy of the weights as they are now.
@@ -307,38 +332,46 @@ impl NativeLearner {
         for version in heads {
             if let Some(head) = self.heads.get(version) {
                 let bytes: Vec<u8> = head.iter().flat_map(|value| value.to_le_bytes()).collect();
-                write(format!("head-{version:06}.f32"), &bytes)?;
+                write(head_file(*version), &bytes)?;
             }
         }
         Ok(())
     }
 
-    /// Resumes from what [`NativeLearner::save_model`] and [`NativeLearner::save_state`] wrote. A checkpoint that cannot
-    /// be used changes nothing.
-    pub(super) fn load_state(&mut self, model: &Path, state: &Path) -> Result<(), EngineError> {
+    /// Resumes from what [`NativeLearner::save_model`] and [`NativeLearner::save_state`] wrote; `needed` are the snapshots
+    /// whose output heads must be there. A checkpoint that cannot be used changes nothing.
+    pub(super) fn load_state(
+        &mut self,
+        model: &Path,
+        state: &Path,
+        needed: &[u64],
+    ) -> Result<(), EngineError> {
         let read = |path: &Path| std::fs::read(path).map_err(EngineError::state(path));
         let checkpoint = Checkpoint::open(model)?;
         if checkpoint.files.config != self.files.config {
             return Err(EngineError::unusable(model, "it is a model of another shape".to_owned()));
         }
         let parameters = checkpoint.read_parameters()?;
-        let mut fresh = trainer(&self.files, parameters, &self.options, self.real_vocab)?;
-        fresh.load_optimizer_state(&read(&state.join("optimizer.safetensors"))?)?;
+        let mut fresh = trainer(&self.files, parameters, &self.options, self.real_vocab)
+            .map_err(|error| EngineError::unusable(model, error.to_string()))?;
+        let path = state.join("optimizer.safetensors");
+        fresh
+            .load_optimizer_state(&read(&path)?)
+            .map_err(|error| EngineError::unusable(&path, error.to_string()))?;
         let mut heads = BTreeMap::new();
-        let entries = std::fs::read_dir(state).map_err(EngineError::state(state))?;
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let version = name
-                .to_str()
-                .and_then(|name| name.strip_prefix("head-")?.strip_suffix(".f32")?.parse().ok());
-            if let Some(version) = version {
-                let bytes = read(&entry.path())?;
-                let head = bytes
-                    .chunks_exact(4)
-                    .map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-                    .collect();
-                heads.insert(version, Arc::new(head));
+        for &version in needed {
+            let path = state.join(head_file(version));
+            let bytes = read(&path)?;
+            let expected = 4 * fresh.head().len();
+            if bytes.len() != expected {
+                let message = format!("it has {} bytes instead of {expected}", bytes.len());
+                return Err(EngineError::unusable(&path, message));
             }
+            let head = bytes
+                .chunks_exact(4)
+                .map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+                .collect();
+            heads.insert(version, Arc::new(head));
         }
         (self.trainer, self.heads) = (fresh, heads);
         Ok(())
