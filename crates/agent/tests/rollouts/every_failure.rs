@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use lens_engine::scripted::ScriptedPolicy;
-use lens_engine::{CallFailure, Codec, Deadline, GenerateCall, Message, Policy, Sampling};
+use lens_engine::{CallFailure, Deadline, GenerateCall, Message, Policy, Sampling};
 use lens_opd::episode::{EpisodeEnd, TurnDrop};
 use lens_opd::random::{Purpose, StreamKey};
 use lens_opd::validate::fork::{BranchEnd, ForkDrop, Side};
@@ -100,11 +100,15 @@ fn all_seen(what: &str, all: &[&'static str], seen: impl IntoIterator<Item = &'s
 #[test]
 fn every_way_to_lose_a_fork_or_a_pair_is_produced() {
     let outcomes = forks::outcomes();
-    all_seen("ForkDrop", FORK_DROPS, outcomes.iter().filter_map(|o| o.dropped()).map(fork_drop));
+    all_seen(
+        "ForkDrop",
+        FORK_DROPS,
+        outcomes.iter().filter_map(forks::Outcome::dropped).map(fork_drop),
+    );
     all_seen(
         "BranchEnd",
         BRANCH_ENDS,
-        outcomes.iter().filter_map(|o| o.ends()).flatten().map(branch_end),
+        outcomes.iter().filter_map(forks::Outcome::ends).flatten().map(branch_end),
     );
     let reasons = || outcomes.iter().filter_map(|outcome| outcome.reason);
     all_seen("Reason", REASONS, reasons().map(reason));
