@@ -1,5 +1,7 @@
 //! Every end of an episode, and every reason for which a turn is not trained on.
 
+use std::time::Duration;
+
 use lens_agent::{Context, Episode, Judged, Plan, RolloutConfig, play, score_batch};
 use lens_engine::scripted::{Reply, Score, Scripted, ScriptedPolicy};
 use lens_engine::{CallFailure, Deadline, EngineError};
@@ -275,10 +277,10 @@ fn a_window_forgets_what_it_has_no_place_for() {
 
 #[test]
 fn a_deadline_that_passes_during_a_turn_ends_the_episode_at_the_next() {
-    let deadline = Deadline::after(std::time::Duration::from_millis(300));
+    let deadline = Deadline::after(Duration::from_millis(300));
     let student = ScriptedPolicy::new([act("right")], move |_| {
         while !deadline.has_passed() {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
         act("right")
     });
@@ -291,7 +293,7 @@ fn a_deadline_that_passes_during_a_turn_ends_the_episode_at_the_next() {
 
 #[test]
 fn the_time_of_a_batch_runs_from_its_start() {
-    let slow = RolloutConfig { timeout: Some(std::time::Duration::ZERO), ..config(Fault::None) };
+    let slow = RolloutConfig { timeout: Some(Duration::ZERO), ..config(Fault::None) };
     assert!(!slow.deadline.has_passed() && slow.starting_now().deadline.has_passed());
     assert!(!config(Fault::None).starting_now().deadline.has_passed());
 }

@@ -1,8 +1,12 @@
 //! Every reason to drop a fork, every end of a branch, and every reason for which the gate stays closed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use lens_agent::{ForkConfig, ForkRun, RolloutConfig, run_forks};
-use lens_engine::scripted::{Reply, Score, Scripted};
-use lens_engine::{CallFailure, Deadline, Sampling};
+use lens_engine::scripted::{Reply, Score, Scripted, ScriptedPolicy};
+use lens_engine::{Call, CallFailure, Deadline, Observed, Observer, Sampling};
 use lens_opd::validate::Validate;
 use lens_opd::validate::fork::{
     BranchEnd, ForkDrop, ForkKind, ForkRequest, ForkResult, HintPrompt,
@@ -286,20 +290,31 @@ scenes! {
         => ended("not_better", Horizon, Horizon);
 }
 
+/// Counts what the student is asked for.
+#[derive(Default)]
+struct Asked(AtomicUsize);
+
+impl Observer for Asked {
+    fn answered(&self, call: &Call<'_>, _: Duration) {
+        if let Call::Student(calls, _) = call {
+            self.0.fetch_add(calls.len(), Ordering::Relaxed);
+        }
+    }
+}
+
 #[test]
 fn a_deadline_that_passes_during_the_continuation_ends_both_branches() {
-    let deadline = Deadline::after(std::time::Duration::from_millis(300));
+    let deadline = Deadline::after(Duration::from_millis(300));
     let episodes = played(&config(Fault::None), &walker([]), vec![plan(0, 9)]);
-    let student = lens_engine::scripted::ScriptedPolicy::new(
-        [act("right"), act("right"), act("right")],
-        move |_| {
-            while !deadline.has_passed() {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            act("right")
-        },
-    );
-    let models = Scripted::new(student, walker(["Go on.".into()]));
+    let student = ScriptedPolicy::new([act("right"), act("right"), act("right")], move |_| {
+        while !deadline.has_passed() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        act("right")
+    });
+    let asked = Arc::new(Asked::default());
+    let models = Arc::new(Scripted::new(student, walker(["Go on.".into()])));
+    let models = Observed::new(models, asked.clone());
     let late = RolloutConfig { deadline, ..config(Fault::None) };
     let off = ForkConfig { snapshot_targets: false, ..FORKS };
     let runs = run_forks(&late, &off, &models, &episodes, &[request(0, 1, HINT)]).expect("it runs");
@@ -307,6 +322,7 @@ fn a_deadline_that_passes_during_the_continuation_ends_both_branches() {
         panic!("both branches have a fork turn")
     };
     assert_eq!([pair.base.end, pair.guided.end], [Timeout, Timeout]);
+    assert_eq!(asked.0.load(Ordering::Relaxed), 4, "nobody is asked after the deadline");
     let verdict = judge(&runs[0].finished, &Validate::default()).expect("it judges");
     assert_eq!(verdict.reason.map(|reason| reason.to_string()).as_deref(), Some("base.timeout"));
 }
