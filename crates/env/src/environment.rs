@@ -86,7 +86,7 @@ impl View {
     /// A hash of what the agent sees (observation and possible actions): equal views hash equal on every machine,
     /// so a restored state can be checked against the recorded one.
     pub fn fingerprint(&self) -> u64 {
-        let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+        let mut hasher = Fnv::default();
         self.observation.hash(&mut hasher);
         self.actions.hash(&mut hasher);
         hasher.finish()
@@ -94,7 +94,13 @@ impl View {
 }
 
 /// FNV-1a: `std`'s default hasher is not promised to stay the same between releases.
-struct Fnv(u64);
+pub(crate) struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
 
 impl Hasher for Fnv {
     fn finish(&self) -> u64 {

@@ -58,6 +58,17 @@ pub enum EnvError {
     /// A snapshot of another kind of environment, or a restored state that differs from the recorded one.
     #[error("cannot restore: {0}")]
     Restore(String),
+    /// An environment that answers the same actions differently.
+    #[error("the environment is not repeatable: {0}")]
+    NotRepeatable(String),
+    /// A configuration key with a value that cannot be.
+    #[error("{key}: {message}")]
+    Setting {
+        /// The key, with its section.
+        key: String,
+        /// What is wrong and what to do about it.
+        message: String,
+    },
     /// `step` or `snapshot` before `reset`.
     #[error("the environment has no running task: call reset first")]
     NotReset,

@@ -18,7 +18,9 @@ pub mod expert;
 pub mod filter;
 pub mod profile;
 pub mod registry;
+pub mod remote;
 pub mod scienceworld;
+pub mod stdio;
 pub mod webshop;
 pub mod window;
 

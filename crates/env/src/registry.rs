@@ -8,11 +8,13 @@ use crate::benchmark::Benchmark;
 use crate::error::EnvError;
 use crate::filter::TaskFilter;
 use crate::profile::Profile;
+use crate::remote::EnvironmentOptions;
 use crate::scienceworld::{self, ScienceWorld};
+use crate::stdio;
 use crate::webshop::{self, GoalKind, WebShop};
 
 /// What a benchmark is opened with. Each benchmark reads what it has a use for and refuses what it cannot do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct BenchmarkOptions {
     /// The official data (a folder or archive); `None` means what is built in.
     pub data: Option<PathBuf>,
@@ -22,6 +24,8 @@ pub struct BenchmarkOptions {
     pub kinds: Vec<String>,
     /// Generate the built-in tasks from this seed instead of the standard one.
     pub seed: Option<u64>,
+    /// How an environment in another process is reached and read.
+    pub environment: EnvironmentOptions,
 }
 
 impl BenchmarkOptions {
@@ -68,6 +72,7 @@ const BUILT_IN: &[Entry] = &[
     Entry { profile: &alfworld::PROFILE, open: Alfworld::from_options },
     Entry { profile: &webshop::PROFILE, open: WebShop::from_options },
     Entry { profile: &scienceworld::PROFILE, open: ScienceWorld::from_options },
+    Entry { profile: &stdio::PROFILE, open: stdio::from_options },
 ];
 
 /// Benchmarks by name.
