@@ -16,6 +16,7 @@ pub mod environment;
 pub mod error;
 pub mod expert;
 pub mod filter;
+pub mod openenv;
 pub mod profile;
 pub mod registry;
 pub mod remote;

@@ -7,6 +7,7 @@ use crate::alfworld::{self, Alfworld};
 use crate::benchmark::Benchmark;
 use crate::error::EnvError;
 use crate::filter::TaskFilter;
+use crate::openenv;
 use crate::profile::Profile;
 use crate::remote::EnvironmentOptions;
 use crate::scienceworld::{self, ScienceWorld};
@@ -72,6 +73,7 @@ const BUILT_IN: &[Entry] = &[
     Entry { profile: &alfworld::PROFILE, open: Alfworld::from_options },
     Entry { profile: &webshop::PROFILE, open: WebShop::from_options },
     Entry { profile: &scienceworld::PROFILE, open: ScienceWorld::from_options },
+    Entry { profile: &openenv::PROFILE, open: openenv::from_options },
     Entry { profile: &stdio::PROFILE, open: stdio::from_options },
 ];
 

@@ -196,6 +196,16 @@ impl EnvironmentOptions {
         Ok(profile)
     }
 
+    /// The access token, where one is to be sent.
+    pub(crate) fn token(&self) -> Result<Option<String>, EnvError> {
+        if self.token_variable.is_empty() {
+            return Ok(None);
+        }
+        std::env::var(&self.token_variable).map(Some).map_err(|_| {
+            refuse("token_variable", format!("the variable {} is not set", self.token_variable))
+        })
+    }
+
     pub(crate) fn connect_time(&self) -> Duration {
         Duration::from_secs_f64(self.connect_seconds)
     }
