@@ -94,9 +94,9 @@ impl From<std::io::Error> for Failure {
 impl From<lens_env::EnvError> for Failure {
     fn from(error: lens_env::EnvError) -> Self {
         match error {
-            lens_env::EnvError::Backend { .. } | lens_env::EnvError::Restore(_) => {
-                Self::Runtime(error.into())
-            }
+            lens_env::EnvError::Backend { .. }
+            | lens_env::EnvError::Restore(_)
+            | lens_env::EnvError::NotRepeatable(_) => Self::Runtime(error.into()),
             other => Self::User(other.into()),
         }
     }

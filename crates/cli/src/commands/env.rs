@@ -1,4 +1,9 @@
-//! `lens env`: replay recordings against the environments, watch their experts, and time them.
+//! `lens env`: replay recordings against the environments, watch their experts, time, check and serve them.
+
+mod check;
+mod init;
+mod serve;
+mod source;
 
 use std::io::Write;
 
@@ -17,6 +22,13 @@ pub(crate) enum EnvCommand {
     /// Time resets, steps and snapshots, in CPU time.
     #[command(subcommand)]
     Bench(Bench),
+    /// Ask an environment what it is, write a starting configuration and play one episode with it.
+    #[command(subcommand)]
+    Init(init::Init),
+    /// Play random episodes, fork each in the middle, and report how often both forks see the same.
+    Check(check::Check),
+    /// Serve an environment by OpenEnv's protocol, for trainers in other languages.
+    Serve(serve::Serve),
 }
 
 /// Which environment's recordings.
@@ -61,6 +73,9 @@ impl EnvCommand {
             Self::Bench(Bench::Alfworld(bench)) => bench.run(out),
             Self::Bench(Bench::Scienceworld(bench)) => bench.run(out),
             Self::Bench(Bench::Webshop(bench)) => bench.run(out),
+            Self::Init(init) => init.run(out),
+            Self::Check(check) => check.run(out),
+            Self::Serve(serve) => serve.run(out),
         }
     }
 }
