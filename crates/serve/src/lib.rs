@@ -91,7 +91,10 @@ pub struct Server {
 
 impl Server {
     /// Starts to serve a benchmark in the background.
-    pub fn start(benchmark: Arc<dyn Benchmark>, options: ServeOptions) -> Result<Self, ServeError> {
+    pub fn start(
+        benchmark: Arc<dyn Benchmark>,
+        options: &ServeOptions,
+    ) -> Result<Self, ServeError> {
         if let Some(token) = &options.token {
             if token.len() < 16 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(ServeError::WeakToken);
@@ -108,7 +111,7 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(options.address)).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopped) = oneshot::channel();
-        let app = routes::app(Arc::clone(&catalog), &options);
+        let app = routes::app(Arc::clone(&catalog), options);
         runtime.spawn(async move {
             let until = async {
                 // A dropped sender stops the server too.

@@ -43,8 +43,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn execution(message: impl ToString) -> Self {
-        Self { code: "EXECUTION_ERROR", message: message.to_string(), errors: Vec::new() }
+    pub(crate) fn execution(message: impl Into<String>) -> Self {
+        Self { code: "EXECUTION_ERROR", message: message.into(), errors: Vec::new() }
     }
 
     pub(crate) fn invalid(kind: &str, place: &str, message: &str, input: &Value) -> Self {
@@ -76,7 +76,7 @@ impl Refusal {
 
 impl From<EnvError> for Refusal {
     fn from(error: EnvError) -> Self {
-        Self::execution(error)
+        Self::execution(error.to_string())
     }
 }
 
@@ -145,7 +145,7 @@ impl Session {
         self.environment = Some(environment);
         let id = data.get("episode_id").and_then(Value::as_str).map(str::to_owned);
         let episode = Episode { id, task, steps: 0, view };
-        let answer = self.observation(&episode, Value::Null, false);
+        let answer = self.observation(&episode, &Value::Null, false);
         self.episode = Some(episode);
         Ok(answer)
     }
@@ -162,7 +162,7 @@ impl Session {
         episode.steps += 1;
         let reward = episode.view.score - before;
         let episode = episode.clone();
-        Ok(self.observation(&episode, json!(reward), false))
+        Ok(self.observation(&episode, &json!(reward), false))
     }
 
     /// The state's data.
@@ -225,7 +225,7 @@ impl Session {
         self.environment = Some(environment);
         let id = name.and_then(Value::as_str).map(str::to_owned);
         let episode = Episode { id: id.or(saved.episode.id), view, ..saved.episode };
-        let answer = self.observation(&episode, json!(0.0), true);
+        let answer = self.observation(&episode, &json!(0.0), true);
         self.episode = Some(episode);
         Ok(answer)
     }
@@ -264,7 +264,7 @@ impl Session {
     }
 
     /// What a client sees of an episode.
-    fn observation(&self, episode: &Episode, reward: Value, restored: bool) -> Value {
+    fn observation(&self, episode: &Episode, reward: &Value, restored: bool) -> Value {
         let view = &episode.view;
         let truncated = self.catalog.turn_limit().is_some_and(|limit| view.turn >= limit);
         let ended = matches!(view.status, Status::Ended { .. });

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lens_env::remote::options::ActionFormat;
 use lens_env::remote::EnvironmentOptions;
+use lens_env::remote::options::ActionFormat;
 use lens_env::{Actions, Benchmark, BenchmarkOptions, Environment, Status, openenv, registry};
 use lens_serve::{ServeOptions, Server};
 
@@ -19,7 +19,8 @@ const VERSION: &str = "0.10.0";
 
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn python() -> Option<PathBuf> {
-    let python = std::env::var_os("LENS_OPENENV_PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
+    let python =
+        std::env::var_os("LENS_OPENENV_PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
     let version = "import importlib.metadata as m; print(m.version('openenv'))";
     let found = Command::new(&python).args(["-c", version]).output().ok();
     let found = found.filter(|output| output.status.success());
@@ -58,12 +59,14 @@ fn their_client_validator_and_graders_accept_our_server() {
         commands.push(listed[turn * 5 % listed.len()].clone());
         view = environment.step(&commands[turn]).expect("it steps");
     }
-    let options = ServeOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServeOptions::default() };
-    let server = Server::start(benchmark, options).expect("it starts");
+    let options =
+        ServeOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServeOptions::default() };
+    let server = Server::start(benchmark, &options).expect("it starts");
     let url = format!("http://{}", server.address());
     let told = run(Command::new(&python).arg(script("check_client.py")).arg(&url).args(&commands));
     assert!(told.contains(r#"{"failures": 0}"#), "{told}");
-    let validate = "import sys; from openenv.cli.__main__ import main; sys.argv[0] = 'openenv'; main()";
+    let validate =
+        "import sys; from openenv.cli.__main__ import main; sys.argv[0] = 'openenv'; main()";
     run(Command::new(&python).args(["-c", validate, "validate", "--url", &url]));
 }
 
@@ -83,7 +86,7 @@ impl Theirs {
             .stdout(Stdio::null())
             .spawn()
             .expect("it starts");
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + Duration::from_mins(2);
         while TcpStream::connect(address).is_err() {
             assert!(Instant::now() < deadline, "{kind} does not listen");
             std::thread::sleep(Duration::from_millis(100));
@@ -113,17 +116,24 @@ fn our_client_plays_and_forks_their_text_game() {
         ..server.options()
     };
     let benchmark = openenv::open(&options).expect("it opens");
-    let sizes: Vec<_> = benchmark.splits().into_iter().map(|split| (split.name, split.tasks)).collect();
+    let sizes: Vec<_> =
+        benchmark.splits().into_iter().map(|split| (split.name, split.tasks)).collect();
     assert_eq!(sizes, [("train".to_owned(), 4), ("test".to_owned(), 2)]);
     let task = benchmark.tasks("train").expect("a split").remove(2);
     let mut environment = benchmark.play();
     let view = environment.reset(&task).expect("it resets");
-    assert_eq!((view.task.as_str(), view.observation.as_str()), ("climb to floor 3", "You are on floor 0."));
+    assert_eq!(
+        (view.task.as_str(), view.observation.as_str()),
+        ("climb to floor 3", "You are on floor 0.")
+    );
     environment.step("up").expect("it steps");
     let saved = environment.snapshot().expect("a snapshot");
     for _ in 0..2 {
         let mut branch = benchmark.play();
-        assert_eq!(branch.restore(&saved).expect("it is replayed").observation, "You are on floor 1.");
+        assert_eq!(
+            branch.restore(&saved).expect("it is replayed").observation,
+            "You are on floor 1."
+        );
         branch.step("up").expect("it steps");
         let view = branch.step("up").expect("it steps");
         assert_eq!((view.score, view.status), (1.0, Status::Ended { success: true }));
@@ -133,7 +143,8 @@ fn our_client_plays_and_forks_their_text_game() {
 }
 
 fn with_task(options: EnvironmentOptions, name: &str) -> EnvironmentOptions {
-    let path = std::env::temp_dir().join(format!("lens-openenv-{name}-{}.jsonl", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("lens-openenv-{name}-{}.jsonl", std::process::id()));
     std::fs::write(&path, "{\"id\": \"only\", \"reset\": {\"seed\": 1}}\n").expect("written");
     EnvironmentOptions { tasks: Some(path), ..options }
 }
@@ -158,8 +169,10 @@ fn our_client_plays_their_echo_and_their_tools() {
     let view = environment.reset(&task).expect("it resets");
     assert!(view.task.contains("add: Add a number to the total."), "{}", view.task);
     environment.step(r#"{"name": "add", "arguments": {"number": 2}}"#).expect("it steps");
-    let view = environment.step(r#"{"name": "add", "arguments": {"number": 3}}"#).expect("it steps");
+    let view =
+        environment.step(r#"{"name": "add", "arguments": {"number": 3}}"#).expect("it steps");
     assert_eq!(view.observation, "5");
-    let view = environment.step(r#"{"name": "add", "arguments": {"number": "x"}}"#).expect("it steps");
+    let view =
+        environment.step(r#"{"name": "add", "arguments": {"number": "x"}}"#).expect("it steps");
     assert_eq!(view.observation, "Invalid action: number must be of type integer.");
 }

@@ -20,7 +20,7 @@ fn options() -> ServeOptions {
 }
 
 fn serve(name: &str) -> Server {
-    Server::start(built_in(name), options()).expect("it starts")
+    Server::start(built_in(name), &options()).expect("it starts")
 }
 
 fn client(server: &Server) -> EnvironmentOptions {
@@ -183,8 +183,9 @@ fn wait_for_no_session(server: &Server) {
 
 #[test]
 fn places_are_limited_and_freed() {
-    let server = Server::start(built_in("alfworld"), ServeOptions { max_sessions: 2, ..options() })
-        .expect("it starts");
+    let server =
+        Server::start(built_in("alfworld"), &ServeOptions { max_sessions: 2, ..options() })
+            .expect("it starts");
     let (mut first, mut second) = (connect(&server), connect(&server));
     say(&mut first, r#"{"type":"state"}"#);
     say(&mut second, r#"{"type":"state"}"#);
@@ -207,7 +208,7 @@ fn places_are_limited_and_freed() {
 #[test]
 fn idle_sessions_are_closed() {
     let idle = ServeOptions { idle: Duration::from_millis(200), ..options() };
-    let server = Server::start(built_in("alfworld"), idle).expect("it starts");
+    let server = Server::start(built_in("alfworld"), &idle).expect("it starts");
     let mut socket = connect(&server);
     say(&mut socket, r#"{"type":"state"}"#);
     assert_eq!(hear(&mut socket)["data"]["code"], json!("SESSION_ERROR"));
@@ -259,12 +260,12 @@ fn strangers_are_kept_out() {
     assert_eq!(status(&server, "/health", &[("Origin", "http://evil.example")]), 403);
     assert_eq!(status(&server, "/nosuch/splits", &[]), 404);
     let everywhere = ServeOptions { address: SocketAddr::from(([0, 0, 0, 0], 0)), ..options() };
-    let error = Server::start(built_in("alfworld"), everywhere.clone()).expect_err("no token");
+    let error = Server::start(built_in("alfworld"), &everywhere).expect_err("no token");
     assert!(matches!(error, ServeError::OpenWithoutToken(_)));
     let weak = ServeOptions { token: Some("secret".to_owned()), ..everywhere };
-    assert!(matches!(Server::start(built_in("alfworld"), weak), Err(ServeError::WeakToken)));
+    assert!(matches!(Server::start(built_in("alfworld"), &weak), Err(ServeError::WeakToken)));
     let guarded = ServeOptions { token: Some("0123456789abcdef".to_owned()), ..options() };
-    let server = Server::start(built_in("alfworld"), guarded).expect("it starts");
+    let server = Server::start(built_in("alfworld"), &guarded).expect("it starts");
     assert_eq!(status(&server, "/health", &[]), 401);
     assert_eq!(status(&server, "/health", &[("Authorization", "Bearer 0123456789abcdef")]), 200);
     assert!(tungstenite::connect(format!("ws://{}/ws", server.address())).is_err());

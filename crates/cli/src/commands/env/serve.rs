@@ -50,7 +50,7 @@ impl Serve {
             ..ServeOptions::default()
         };
         let stop = stop_flag()?;
-        let server = Server::start(self.source.open()?, options).map_err(|error| match error {
+        let server = Server::start(self.source.open()?, &options).map_err(|error| match error {
             ServeError::Threads(_) => Failure::Runtime(error.into()),
             _ => Failure::User(error.into()),
         })?;
