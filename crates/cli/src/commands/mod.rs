@@ -9,10 +9,12 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod diagnose;
+pub(crate) mod doctor;
 pub(crate) mod env;
 pub(crate) mod estimate;
 pub(crate) mod eval;
 pub(crate) mod expert;
+pub(crate) mod figures;
 pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod model;
@@ -23,6 +25,7 @@ pub(crate) mod references;
 pub(crate) mod scienceworld;
 pub(crate) mod score;
 pub(crate) mod sft;
+pub(crate) mod show;
 pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod webshop;
@@ -43,6 +46,12 @@ pub(crate) enum Command {
     /// Collect the teacher's successful episodes, which backward curricula replay.
     #[command(subcommand)]
     References(references::References),
+    /// Draw the paper's figures from the records of runs or sweeps.
+    Figures(figures::Figures),
+    /// Look for reasons why a run does not learn.
+    Doctor(doctor::Doctor),
+    /// Print one episode of a run, or one of its turns with its fork and tokens.
+    Show(show::Show),
     /// Teach a model demonstrations by supervised learning.
     Sft(sft::Sft),
     /// Say what a configuration will cost before it runs: tokens, teacher calls, memory, disk, time.
@@ -83,6 +92,9 @@ impl Command {
             Self::Sweep(sweep) => sweep.run(out),
             Self::Diagnose(diagnose) => diagnose.run(out),
             Self::References(command) => command.run(out),
+            Self::Figures(figures) => figures.run(out),
+            Self::Doctor(doctor) => doctor.run(out),
+            Self::Show(show) => show.run(out),
             Self::Sft(sft) => sft.run(out),
             Self::Estimate(estimate) => estimate.run(out),
             Self::Lab(lab) => lab.run(out),

@@ -1,0 +1,237 @@
+//! Runs over each other: seeds as bands, paired differences, and what their configurations differ in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lens_opd::stats::bootstrap::{Interval, Paired};
+use lens_records::metrics::EvalLine;
+use serde::Serialize;
+
+use crate::run::Run;
+use crate::stats::{difference_of_shares, mean, paired, wilson};
+use crate::summary::percent;
+
+/// Runs of one name and method: its seeds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Group {
+    /// The name, with the method where the name does not say it.
+    pub label: String,
+    /// Positions of its runs in the list that was given.
+    pub runs: Vec<usize>,
+}
+
+/// The comparison of several runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// The groups.
+    pub groups: Vec<Group>,
+    /// Per split, one curve per group.
+    pub curves: Vec<SplitComparison>,
+    /// Every group against the first, at the last evaluation of each run.
+    pub differences: Vec<Difference>,
+    /// Settings the runs differ in.
+    pub settings: Vec<SettingDifference>,
+}
+
+/// One split of several groups.
+#[derive(Debug, Clone, Serialize)]
+pub struct SplitComparison {
+    /// The split.
+    pub split: String,
+    /// One curve per group.
+    pub groups: Vec<Vec<BandPoint>>,
+}
+
+/// A point of a group's curve.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BandPoint {
+    /// Optimizer steps.
+    pub step: u64,
+    /// Mean success over seeds in percent.
+    pub mean: f64,
+    /// Lower edge: of one seed Wilson's interval, of several the mean less one standard deviation.
+    pub low: f64,
+    /// Upper edge.
+    pub high: f64,
+    /// Seeds.
+    pub seeds: usize,
+    /// Tasks per seed.
+    pub tasks: u64,
+}
+
+/// One group against another.
+#[derive(Debug, Clone, Serialize)]
+pub struct Difference {
+    /// The split.
+    pub split: String,
+    /// The group compared with.
+    pub base: String,
+    /// The group.
+    pub group: String,
+    /// Difference of success in points, with a 95 % interval.
+    pub success: Interval,
+    /// Tasks (times seeds) that both played.
+    pub tasks: usize,
+    /// Whether the same tasks were compared one by one.
+    pub paired: bool,
+    /// Whether the interval leaves out zero.
+    pub clear: bool,
+}
+
+/// A setting and its value in each group.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SettingDifference {
+    /// The key, such as `refine.focus`.
+    pub key: String,
+    /// One value per group; empty where it is not set.
+    pub values: Vec<String>,
+}
+
+/// Settings that tell runs apart but change nothing about them.
+const INCIDENTAL: [&str; 4] = ["name", "output", "seeds", "threads"];
+
+/// Sorts runs into groups of the same name and method, in the order they were given.
+pub fn groups(runs: &[Run]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        let (name, method) = (run.name(), run.word("method"));
+        let label = if name.contains(method) { name } else { format!("{name} ({method})") };
+        match groups.iter_mut().find(|group| group.label == label) {
+            Some(group) => group.runs.push(index),
+            None => groups.push(Group { label, runs: vec![index] }),
+        }
+    }
+    groups
+}
+
+/// Compares runs.
+pub fn compare(runs: &[Run]) -> Comparison {
+    let groups = groups(runs);
+    let mut splits: Vec<String> = Vec::new();
+    for split in runs.iter().flat_map(Run::splits) {
+        if !splits.iter().any(|known| known == split) {
+            splits.push(split.to_owned());
+        }
+    }
+    let curves = splits.iter().map(|split| SplitComparison {
+        split: split.clone(),
+        groups: groups.iter().map(|group| band(runs, group, split)).collect(),
+    });
+    let mut differences = Vec::new();
+    if let Some((base, others)) = groups.split_first() {
+        for split in &splits {
+            for group in others {
+                differences.extend(difference(runs, base, group, split));
+            }
+        }
+    }
+    Comparison { curves: curves.collect(), differences, settings: settings(runs, &groups), groups }
+}
+
+/// A group's curve on a split.
+pub fn band(runs: &[Run], group: &Group, split: &str) -> Vec<BandPoint> {
+    let mut by_step: BTreeMap<u64, Vec<&EvalLine>> = BTreeMap::new();
+    for &index in &group.runs {
+        for eval in runs[index].evals.iter().filter(|eval| eval.split == split) {
+            by_step.entry(eval.step).or_default().push(eval);
+        }
+    }
+    let point = |(step, evals): (u64, Vec<&EvalLine>)| {
+        let rates: Vec<f64> = evals.iter().map(|eval| eval.all.success_rate).collect();
+        let tasks = evals.first().map_or(0, |eval| eval.all.tasks);
+        let summary = lens_opd::stats::summary(&rates).ok()?;
+        let (low, high) = if let Some(std) = summary.std {
+            (summary.mean - std, summary.mean + std)
+        } else {
+            let interval = percent(wilson(summary.mean / 100.0, tasks)?);
+            (interval.low, interval.high)
+        };
+        let (low, high) = (low.max(0.0), high.min(100.0));
+        Some(BandPoint { step, mean: summary.mean, low, high, seeds: summary.count, tasks })
+    };
+    by_step.into_iter().filter_map(point).collect()
+}
+
+/// The difference of two groups at the last evaluation of each run.
+pub fn difference(runs: &[Run], base: &Group, group: &Group, split: &str) -> Option<Difference> {
+    let last = |group: &Group| -> Vec<(Option<u64>, &EvalLine)> {
+        let evals = group.runs.iter().map(|&index| &runs[index]);
+        evals.filter_map(|run| Some((run.seed(), run.last_eval(split)?))).collect()
+    };
+    let (first, second) = (last(base), last(group));
+    let pairs = task_pairs(&first, &second);
+    let (interval, tasks, is_paired) = if let Some(interval) = paired(&pairs) {
+        (interval, pairs.len(), true)
+    } else {
+        let share = |evals: &[(Option<u64>, &EvalLine)]| {
+            let rate = mean(evals.iter().map(|(_, eval)| eval.all.success_rate / 100.0))?;
+            Some((rate, evals.iter().map(|(_, eval)| eval.all.tasks).sum::<u64>()))
+        };
+        let (a, b) = (share(&first)?, share(&second)?);
+        (difference_of_shares(a, b)?, a.1.min(b.1) as usize, false)
+    };
+    Some(Difference {
+        split: split.to_owned(),
+        base: base.label.clone(),
+        group: group.label.clone(),
+        success: percent(interval),
+        tasks,
+        paired: is_paired,
+        clear: interval.low > 0.0 || interval.high < 0.0,
+    })
+}
+
+/// Pairs of outcomes of the same task at the same seed, clustered by task: a task that is easy is easy for every seed.
+fn task_pairs(
+    first: &[(Option<u64>, &EvalLine)],
+    second: &[(Option<u64>, &EvalLine)],
+) -> Vec<Paired> {
+    let mut clusters: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut pairs = Vec::new();
+    for (position, (seed, base)) in first.iter().enumerate() {
+        let same = second.iter().find(|(other, _)| other == seed).or(second.get(position));
+        let Some((_, treated)) = same else { continue };
+        let by_task: BTreeMap<&str, bool> =
+            treated.tasks.iter().map(|task| (task.task.as_str(), task.success)).collect();
+        for task in &base.tasks {
+            if let Some(&success) = by_task.get(task.task.as_str()) {
+                let next = clusters.len() as u64;
+                let cluster = *clusters.entry(&task.task).or_insert(next);
+                let value = |solved: bool| f64::from(u8::from(solved));
+                pairs.push(Paired { cluster, base: value(task.success), treated: value(success) });
+            }
+        }
+    }
+    pairs
+}
+
+/// The settings in which the groups differ.
+fn settings(runs: &[Run], groups: &[Group]) -> Vec<SettingDifference> {
+    let flat: Vec<BTreeMap<String, String>> = groups
+        .iter()
+        .map(|group| {
+            let mut flat = BTreeMap::new();
+            if let Some(&index) = group.runs.first() {
+                flatten("", &runs[index].config, &mut flat);
+            }
+            flat
+        })
+        .collect();
+    let keys: BTreeSet<&String> = flat.iter().flat_map(BTreeMap::keys).collect();
+    let rows = keys.into_iter().filter(|key| !INCIDENTAL.contains(&key.as_str())).map(|key| {
+        let value = |flat: &BTreeMap<String, String>| flat.get(key).cloned().unwrap_or_default();
+        SettingDifference { key: key.clone(), values: flat.iter().map(value).collect() }
+    });
+    rows.filter(|row| row.values.windows(2).any(|pair| pair[0] != pair[1])).collect()
+}
+
+fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            toml::Value::Table(table) => flatten(&key, table, into),
+            other => {
+                into.insert(key, other.to_string());
+            }
+        }
+    }
+}
