@@ -114,6 +114,15 @@ impl From<lens_lm::error::LmError> for Failure {
     }
 }
 
+impl From<lens_view::ViewError> for Failure {
+    fn from(error: lens_view::ViewError) -> Self {
+        match error {
+            lens_view::ViewError::Listen { .. } => Self::User(error.into()),
+            other => Self::Runtime(other.into()),
+        }
+    }
+}
+
 impl From<lens_train::TrainError> for Failure {
     fn from(error: lens_train::TrainError) -> Self {
         use lens_train::TrainError;

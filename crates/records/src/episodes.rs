@@ -196,6 +196,68 @@ pub struct BranchTurn {
     pub content_tokens: Option<u64>,
 }
 
+/// An episode's texts without its tokens: a twentieth of the memory, for whoever reads many episodes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct EpisodeText {
+    /// Format of the line.
+    #[serde(default = "unnumbered")]
+    pub format: u32,
+    /// The explorer batch.
+    pub batch: u64,
+    /// The episode's key inside it.
+    pub episode: u64,
+    /// The task.
+    pub task: String,
+    /// What the agent is asked to do.
+    #[serde(default)]
+    pub goal: Option<String>,
+    /// Whether the task was solved.
+    #[serde(default)]
+    pub success: bool,
+    /// The turns.
+    #[serde(default)]
+    pub turns: Vec<TurnText>,
+    /// The forks.
+    #[serde(default)]
+    pub forks: Vec<ForkText>,
+}
+
+impl Versioned for EpisodeText {
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
+/// A turn's texts, of an episode or a branch.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct TurnText {
+    /// The turn, from 0 at reset; `None` in branches of format 1.
+    pub turn: Option<u64>,
+    /// What was seen before acting.
+    pub observation: String,
+    /// The response.
+    pub response: String,
+    /// The action the parser found.
+    pub action: Option<String>,
+}
+
+/// A fork's texts.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct ForkText {
+    /// The fork turn.
+    pub turn: u64,
+    /// The teacher's hint.
+    #[serde(default)]
+    pub hint: Option<String>,
+    /// The branch without guidance.
+    #[serde(default)]
+    pub base: Vec<TurnText>,
+    /// The branch with guidance.
+    #[serde(default)]
+    pub guided: Vec<TurnText>,
+}
+
 /// Format 1 wrote `null` where a turn had no weights.
 fn or_empty<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Vec<f32>, D::Error> {
     Ok(Option::deserialize(source)?.unwrap_or_default())

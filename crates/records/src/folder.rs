@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use crate::episodes::EpisodeLine;
+use crate::episodes::{EpisodeLine, EpisodeText};
 use crate::lines::{Lines, open_regular, read_text};
 use crate::metrics::Record;
 use crate::timings::TimingLine;
@@ -161,6 +161,11 @@ impl RunFolder {
 
     /// The episodes of a batch.
     pub fn episodes(&self, batch: u64) -> Result<Lines<EpisodeLine>, ReadProblem> {
+        Lines::open_packed(&self.episode_path(batch))
+    }
+
+    /// The texts of a batch's episodes, tokens passed over.
+    pub fn texts(&self, batch: u64) -> Result<Lines<EpisodeText>, ReadProblem> {
         Lines::open_packed(&self.episode_path(batch))
     }
 

@@ -1,5 +1,6 @@
 //! Runs over each other: seeds as bands, paired differences, and what their configurations differ in.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lens_opd::stats::bootstrap::{Interval, Paired};
@@ -90,9 +91,9 @@ pub struct SettingDifference {
 const INCIDENTAL: [&str; 4] = ["name", "output", "seeds", "threads"];
 
 /// Sorts runs into groups of the same name and method, in the order they were given.
-pub fn groups(runs: &[Run]) -> Vec<Group> {
+pub fn groups<R: Borrow<Run>>(runs: &[R]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    for (index, run) in runs.iter().enumerate() {
+    for (index, run) in runs.iter().map(Borrow::borrow).enumerate() {
         let (name, method) = (run.name(), run.word("method"));
         let label = if name.contains(method) { name } else { format!("{name} ({method})") };
         match groups.iter_mut().find(|group| group.label == label) {
@@ -104,10 +105,10 @@ pub fn groups(runs: &[Run]) -> Vec<Group> {
 }
 
 /// Compares runs.
-pub fn compare(runs: &[Run]) -> Comparison {
+pub fn compare<R: Borrow<Run>>(runs: &[R]) -> Comparison {
     let groups = groups(runs);
     let mut splits: Vec<String> = Vec::new();
-    for split in runs.iter().flat_map(Run::splits) {
+    for split in runs.iter().flat_map(|run| run.borrow().splits()) {
         if !splits.iter().any(|known| known == split) {
             splits.push(split.to_owned());
         }
@@ -127,16 +128,19 @@ pub fn compare(runs: &[Run]) -> Comparison {
     Comparison { curves: curves.collect(), differences, settings: settings(runs, &groups), groups }
 }
 
-/// A group's curve on a split.
-pub fn band(runs: &[Run], group: &Group, split: &str) -> Vec<BandPoint> {
-    let mut by_step: BTreeMap<u64, Vec<&EvalLine>> = BTreeMap::new();
-    for &index in &group.runs {
-        for eval in runs[index].evals.iter().filter(|eval| eval.split == split) {
-            by_step.entry(eval.step).or_default().push(eval);
-        }
-    }
-    let point = |(step, evals): (u64, Vec<&EvalLine>)| {
+/// A group's curve on a split. The n-th evaluations of its seeds make one point: seeds of one configuration evaluate
+/// equally often, but not always after the same step.
+pub fn band<R: Borrow<Run>>(runs: &[R], group: &Group, split: &str) -> Vec<BandPoint> {
+    let of_seed = |&index: &usize| -> Vec<&EvalLine> {
+        runs[index].borrow().evals.iter().filter(|eval| eval.split == split).collect()
+    };
+    let seeds: Vec<Vec<&EvalLine>> = group.runs.iter().map(of_seed).collect();
+    let longest = seeds.iter().map(Vec::len).max().unwrap_or(0);
+    let point = |place: usize| {
+        let evals: Vec<&EvalLine> =
+            seeds.iter().filter_map(|seed| seed.get(place).copied()).collect();
         let rates: Vec<f64> = evals.iter().map(|eval| eval.all.success_rate).collect();
+        let step = evals.iter().map(|eval| eval.step).sum::<u64>() / evals.len().max(1) as u64;
         let tasks = evals.first().map_or(0, |eval| eval.all.tasks);
         let summary = lens_opd::stats::summary(&rates).ok()?;
         let (low, high) = if let Some(std) = summary.std {
@@ -148,13 +152,18 @@ pub fn band(runs: &[Run], group: &Group, split: &str) -> Vec<BandPoint> {
         let (low, high) = (low.max(0.0), high.min(100.0));
         Some(BandPoint { step, mean: summary.mean, low, high, seeds: summary.count, tasks })
     };
-    by_step.into_iter().filter_map(point).collect()
+    (0..longest).filter_map(point).collect()
 }
 
 /// The difference of two groups at the last evaluation of each run.
-pub fn difference(runs: &[Run], base: &Group, group: &Group, split: &str) -> Option<Difference> {
+pub fn difference<R: Borrow<Run>>(
+    runs: &[R],
+    base: &Group,
+    group: &Group,
+    split: &str,
+) -> Option<Difference> {
     let last = |group: &Group| -> Vec<(Option<u64>, &EvalLine)> {
-        let evals = group.runs.iter().map(|&index| &runs[index]);
+        let evals = group.runs.iter().map(|&index| runs[index].borrow());
         evals.filter_map(|run| Some((run.seed(), run.last_eval(split)?))).collect()
     };
     let (first, second) = (last(base), last(group));
@@ -205,13 +214,13 @@ fn task_pairs(
 }
 
 /// The settings in which the groups differ.
-fn settings(runs: &[Run], groups: &[Group]) -> Vec<SettingDifference> {
+fn settings<R: Borrow<Run>>(runs: &[R], groups: &[Group]) -> Vec<SettingDifference> {
     let flat: Vec<BTreeMap<String, String>> = groups
         .iter()
         .map(|group| {
             let mut flat = BTreeMap::new();
             if let Some(&index) = group.runs.first() {
-                flatten("", &runs[index].config, &mut flat);
+                flatten("", &runs[index].borrow().config, &mut flat);
             }
             flat
         })

@@ -9,7 +9,7 @@ mod gate;
 mod learning;
 mod rollout;
 
-use lens_records::EpisodeLine;
+use lens_records::episodes::EpisodeText;
 use serde::Serialize;
 
 use crate::run::Run;
@@ -69,7 +69,7 @@ pub struct Patient<'a> {
     /// The run.
     pub run: &'a Run,
     /// Episodes of the last batches.
-    pub episodes: Vec<EpisodeLine>,
+    pub episodes: Vec<EpisodeText>,
 }
 
 /// A detector.
@@ -98,7 +98,7 @@ pub const DETECTORS: &[Detector] = &[
 
 /// Examines a run; the worst findings first.
 pub fn examine(run: &Run) -> Vec<Finding> {
-    let patient = Patient { run, episodes: run.last_episodes(EPISODE_BATCHES) };
+    let patient = Patient { run, episodes: run.last_texts(EPISODE_BATCHES) };
     let mut findings: Vec<Finding> =
         DETECTORS.iter().filter_map(|detector| detector(&patient)).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lens_records::EpisodeLine;
+use lens_records::episodes::EpisodeText;
 use lens_records::metrics::ForkSummary;
+use lens_records::{EpisodeLine, RunFolder};
 use serde::Serialize;
 
 use crate::run::Run;
@@ -109,11 +110,11 @@ fn with_fork<'a>(row: Row, forks: impl Iterator<Item = &'a ForkSummary>) -> Row 
 }
 
 /// Episodes whose texts contain `needle`, case folded, newest batch first: at most `limit` of them.
-pub fn search(run: &Run, needle: &str, limit: usize) -> Vec<(u64, u64)> {
+pub fn search(folder: &RunFolder, needle: &str, limit: usize) -> Vec<(u64, u64)> {
     let needle = needle.to_lowercase();
     let mut found = Vec::new();
-    for batch in run.folder.episode_batches().into_iter().rev() {
-        let Ok(lines) = run.folder.episodes(batch) else { continue };
+    for batch in folder.episode_batches().into_iter().rev() {
+        let Ok(lines) = folder.texts(batch) else { continue };
         for line in lines.filter_map(Result::ok) {
             if contains(&line, &needle) {
                 found.push((line.batch, line.episode));
@@ -126,7 +127,7 @@ pub fn search(run: &Run, needle: &str, limit: usize) -> Vec<(u64, u64)> {
     found
 }
 
-fn contains(line: &EpisodeLine, needle: &str) -> bool {
+fn contains(line: &EpisodeText, needle: &str) -> bool {
     let has = |text: &str| text.to_lowercase().contains(needle);
     let turns = line.turns.iter().any(|turn| has(&turn.observation) || has(&turn.response));
     let forks = line.forks.iter().any(|fork| {

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use lens_records::episodes::EpisodeText;
 use lens_records::metrics::{BatchLine, EvalLine, Record, StepLine};
-use lens_records::{EpisodeLine, ReadProblem, RunFolder, RunState, TimingLine};
+use lens_records::{ReadProblem, RunFolder, RunState, TimingLine};
 
 /// A loaded run.
 #[derive(Debug)]
@@ -184,11 +185,11 @@ impl Run {
         self.evals.iter().rfind(|eval| eval.split == split)
     }
 
-    /// The episodes of the last `batches` batches, as far as they can be read.
-    pub fn last_episodes(&self, batches: usize) -> Vec<EpisodeLine> {
+    /// The texts of the episodes of the last `batches` batches, as far as they can be read.
+    pub fn last_texts(&self, batches: usize) -> Vec<EpisodeText> {
         let numbers = self.folder.episode_batches();
         let skip = numbers.len().saturating_sub(batches);
-        let lines = numbers[skip..].iter().filter_map(|&batch| self.folder.episodes(batch).ok());
+        let lines = numbers[skip..].iter().filter_map(|&batch| self.folder.texts(batch).ok());
         lines.flat_map(|lines| lines.filter_map(Result::ok)).collect()
     }
 }

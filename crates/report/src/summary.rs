@@ -223,7 +223,8 @@ pub fn head(run: &Run) -> Head {
     }
 }
 
-fn evals(run: &Run) -> Vec<SplitCurve> {
+/// A run's evaluations per split.
+pub fn evals(run: &Run) -> Vec<SplitCurve> {
     let curve = |split: &str| SplitCurve {
         split: split.to_owned(),
         points: run

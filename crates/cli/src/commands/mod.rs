@@ -28,6 +28,7 @@ pub(crate) mod sft;
 pub(crate) mod show;
 pub(crate) mod sweep;
 pub(crate) mod train;
+pub(crate) mod view;
 pub(crate) mod webshop;
 
 /// The verbs.
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     /// Collect the teacher's successful episodes, which backward curricula replay.
     #[command(subcommand)]
     References(references::References),
+    /// Look at runs in a browser: curves, episodes, forks and tokens.
+    View(view::View),
     /// Draw the paper's figures from the records of runs or sweeps.
     Figures(figures::Figures),
     /// Look for reasons why a run does not learn.
@@ -92,6 +95,7 @@ impl Command {
             Self::Sweep(sweep) => sweep.run(out),
             Self::Diagnose(diagnose) => diagnose.run(out),
             Self::References(command) => command.run(out),
+            Self::View(view) => view.run(out),
             Self::Figures(figures) => figures.run(out),
             Self::Doctor(doctor) => doctor.run(out),
             Self::Show(show) => show.run(out),

@@ -1,6 +1,6 @@
 //! Is the gate choosing anything?
 
-use lens_records::episodes::ForkLine;
+use lens_records::episodes::ForkText;
 use lens_records::metrics::ForkSummary;
 
 use super::{Finding, MIN_FORKS, Patient, RECENT, Severity};
@@ -82,7 +82,7 @@ pub(super) fn incomplete(patient: &Patient<'_>) -> Option<Finding> {
     })
 }
 
-fn forks<'a>(patient: &'a Patient<'_>) -> impl Iterator<Item = &'a ForkLine> {
+fn forks<'a>(patient: &'a Patient<'_>) -> impl Iterator<Item = &'a ForkText> {
     patient.episodes.iter().flat_map(|episode| &episode.forks)
 }
 
@@ -110,7 +110,7 @@ pub(super) fn approving_hints(patient: &Patient<'_>) -> Option<Finding> {
     let (mut hints, mut approving) = (0_usize, 0_usize);
     for episode in patient.episodes.iter().filter(|episode| !episode.success) {
         for fork in &episode.forks {
-            let turn = episode.turns.iter().find(|turn| turn.turn == fork.turn);
+            let turn = episode.turns.iter().find(|turn| turn.turn == Some(fork.turn));
             let action = turn.and_then(|turn| turn.action.as_deref());
             if let (Some(action), Some(hint)) = (action, fork.hint.as_deref()) {
                 hints += 1;

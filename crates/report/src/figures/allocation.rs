@@ -34,7 +34,7 @@ fn smooth(places: &[u64], curve: &[Option<f64>]) -> Vec<(f64, f64)> {
 
 fn internalization(runs: &[Run], run: &Run, summary: &Summary, index: usize) -> Panel {
     let (steps, batches) = (&summary.steps, &summary.batches);
-    let share = Style::new("guided share of tokens", "#e69f00");
+    let share = Style::new("guided share", "#e69f00");
     let gap = Style::new("internalization gap (right)", "#0072b2").right();
     Panel {
         title: format!(

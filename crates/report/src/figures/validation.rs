@@ -69,7 +69,7 @@ fn scores(runs: &[Run], run: &Run, batches: &[Vec<Pair>], index: usize) -> Panel
     let count: usize = batches.iter().map(Vec::len).sum();
     let what = match run.word("method") {
         "futurebridge" => "share of preferred tokens",
-        _ => "teacher log-likelihood per token, nats",
+        _ => "log-likelihood, nats per token",
     };
     Panel {
         title: format!(

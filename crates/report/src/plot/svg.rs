@@ -6,9 +6,9 @@ use super::{Axis, Figure, Mark, Panel, Style};
 /// A panel with its margins, in points: two side by side fill a page of a paper, one fills a column.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 210.0;
-const LEFT: f64 = 46.0;
+const LEFT: f64 = 50.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 40.0;
+const TOP: f64 = 44.0;
 const BOTTOM: f64 = 38.0;
 const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
 const INK: &str = "#222222";
@@ -344,7 +344,7 @@ fn draw(mark: &Mark, frame: &Frame, out: &mut String) {
 /// Names above the frame, in as many rows as they need.
 fn legend(panel: &Panel, frame: &Frame, out: &mut String) {
     let mut seen: Vec<&str> = Vec::new();
-    let (mut x, mut y) = (frame.x.start, TOP - 13.0);
+    let (mut x, mut y) = (frame.x.start, TOP - 20.0);
     for mark in &panel.marks {
         let (Some(style), _) = extent(mark) else { continue };
         if style.name.is_empty()
@@ -357,7 +357,7 @@ fn legend(panel: &Panel, frame: &Frame, out: &mut String) {
         let name = shortened(&style.name, 34);
         let width = 20.0 + 5.1 * name.chars().count() as f64;
         if x + width > WIDTH - 4.0 && x > frame.x.start {
-            (x, y) = (frame.x.start, y + 10.0);
+            (x, y) = (frame.x.start, y + 11.0);
         }
         let dash = if style.dashed { " stroke-dasharray=\"4 2\"" } else { "" };
         let sample = match mark {
