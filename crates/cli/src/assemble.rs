@@ -1,6 +1,6 @@
 //! From a configuration to the benchmark and the models it names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lens_config::schema::{Config, WeightsName};
@@ -22,9 +22,10 @@ pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> 
     if !task.kinds.is_empty() {
         for split in task.eval_splits.iter().chain([&task.train_split]) {
             if benchmark.tasks(split)?.is_empty() {
-                return Err(Failure::user(format!(
-                    "task.kinds: the split {split} has no task of these kinds; choose another split or other kinds"
-                )));
+                return Err(Failure::user_with_hint(
+                    format!("task.kinds: the split `{split}` has no task of these kinds"),
+                    "choose another split or other kinds",
+                ));
             }
         }
     }
@@ -40,15 +41,73 @@ pub(crate) fn weight_format(name: WeightsName) -> WeightFormat {
     }
 }
 
-/// A model from its directory, with a word on what to do when it is not there.
-pub(crate) fn policy(path: &Path, weights: WeightsName) -> Result<NativePolicy, Failure> {
-    if !path.is_dir() {
-        return Err(Failure::user_with_hint(
-            format!("there is no model in {}", path.display()),
-            "give a Hugging Face directory (`lens model convert` makes one from a GGUF file)",
-        ));
+/// Where a model lies that a configuration key or an option names: a directory, or a name such as `Qwen/Qwen3-1.7B` whose
+/// snapshot is in the Hugging Face cache.
+pub(crate) fn model_folder(path: &Path, key: &str) -> Result<PathBuf, Failure> {
+    if path.is_dir() {
+        return Ok(path.to_owned());
     }
-    NativePolicy::load(path, weight_format(weights)).map_err(|error| Failure::User(error.into()))
+    let missing = format!("there is no model in `{}` ({key})", path.display());
+    let Some((organization, name)) = hub_name(path) else {
+        return Err(Failure::user_with_hint(
+            missing,
+            "give a Hugging Face directory; `lens model convert` makes one from a GGUF file",
+        ));
+    };
+    hub_cache().and_then(|cache| cached_snapshot(&cache, organization, name)).ok_or_else(|| {
+        let other = match key.contains('.') {
+            true => format!("use another model with --set {key}=FOLDER"),
+            false => "give a folder".to_owned(),
+        };
+        Failure::user_with_hint(
+            missing,
+            format!("download it with `hf download {organization}/{name}`, or {other}"),
+        )
+    })
+}
+
+/// The two parts of a name on the Hugging Face hub.
+fn hub_name(path: &Path) -> Option<(&str, &str)> {
+    let (organization, name) = path.to_str()?.split_once('/')?;
+    let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains('/');
+    (plain(organization) && plain(name)).then_some((organization, name))
+}
+
+/// The folder of the Hugging Face cache.
+fn hub_cache() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(cache) = variable("HF_HUB_CACHE") {
+        return Some(cache.into());
+    }
+    let home = variable("HF_HOME").map(PathBuf::from);
+    let default = || Some(PathBuf::from(variable("HOME")?).join(".cache/huggingface"));
+    Some(home.or_else(default)?.join("hub"))
+}
+
+/// The snapshot that a model's main branch points to.
+fn cached_snapshot(cache: &Path, organization: &str, name: &str) -> Option<PathBuf> {
+    let model = cache.join(format!("models--{organization}--{name}"));
+    let commit = std::fs::read_to_string(model.join("refs/main")).ok()?;
+    let snapshot = model.join("snapshots").join(commit.trim());
+    snapshot.join("config.json").is_file().then_some(snapshot)
+}
+
+/// The configuration with its models found.
+pub(crate) fn with_models(config: &Config) -> Result<Config, Failure> {
+    let mut config = config.clone();
+    config.student.path = model_folder(&config.student.path, "student.path")?;
+    config.teacher.path = model_folder(&config.teacher.path, "teacher.path")?;
+    Ok(config)
+}
+
+/// A model from its directory; `key` is where its name came from.
+pub(crate) fn policy(
+    path: &Path,
+    key: &str,
+    weights: WeightsName,
+) -> Result<NativePolicy, Failure> {
+    let folder = model_folder(path, key)?;
+    NativePolicy::load(&folder, weight_format(weights)).map_err(|error| Failure::User(error.into()))
 }
 
 /// How the student of a configuration learns.
@@ -70,22 +129,17 @@ pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
 
 /// The student of a configuration, its teacher, and the learner.
 pub(crate) fn engine(config: &Config) -> Result<NativeEngine, Failure> {
-    let teacher = policy(&config.teacher.path, config.teacher.weights)?;
-    let student = &config.student.path;
-    if !student.is_dir() {
-        return Err(Failure::user_with_hint(
-            format!("there is no model in {} (student.path)", student.display()),
-            "give a Hugging Face directory",
-        ));
-    }
+    let config = with_models(config)?;
+    let teacher = policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
     let user = |error: EngineError| Failure::User(error.into());
-    let learner = NativeLearner::load(student, learner_options(config)).map_err(user)?;
+    let learner =
+        NativeLearner::load(&config.student.path, learner_options(&config)).map_err(user)?;
     let files = Checkpoint::open(&config.teacher.path)?;
     NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)
 }
 
-/// This program as it was called, for commands that the user is told to go on with: whoever came through cargo has no
-/// `lens` among the shell's commands.
+/// This program as it was called, for commands that the user is told to run next: with cargo, `lens` is not among the
+/// shell's commands.
 pub(crate) fn called_as() -> String {
     std::env::args().next().unwrap_or_else(|| "lens".to_owned())
 }
@@ -99,4 +153,31 @@ pub(crate) fn set_threads(threads: usize) -> Result<(), Failure> {
             .map_err(|error| Failure::Runtime(error.into()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_name_is_found_in_the_cache_by_its_main_branch() {
+        let cache = tempfile::tempdir().expect("a temporary folder");
+        let model = cache.path().join("models--Qwen--Qwen3-1.7B");
+        let snapshot = model.join("snapshots/abc");
+        std::fs::create_dir_all(&snapshot).expect("a folder");
+        std::fs::create_dir_all(model.join("refs")).expect("a folder");
+        std::fs::write(model.join("refs/main"), "abc\n").expect("a file");
+        assert_eq!(cached_snapshot(cache.path(), "Qwen", "Qwen3-1.7B"), None, "no config.json");
+        std::fs::write(snapshot.join("config.json"), "{}").expect("a file");
+        assert_eq!(cached_snapshot(cache.path(), "Qwen", "Qwen3-1.7B"), Some(snapshot));
+        assert_eq!(cached_snapshot(cache.path(), "Qwen", "Qwen3-4B"), None);
+    }
+
+    #[test]
+    fn only_two_plain_parts_are_a_hub_name() {
+        assert_eq!(hub_name(Path::new("Qwen/Qwen3-1.7B")), Some(("Qwen", "Qwen3-1.7B")));
+        for path in ["model", "./model", "/a/b", "a/b/c", "../b", "a/"] {
+            assert_eq!(hub_name(Path::new(path)), None, "{path}");
+        }
+    }
 }

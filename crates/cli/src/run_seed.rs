@@ -17,11 +17,12 @@ pub(crate) fn run_seed<P: Progress>(
     progress: &mut P,
     opened: impl FnOnce(&mut P, &Run),
 ) -> Result<(Run, Finish), Failure> {
+    let config = assemble::with_models(config)?;
     let inputs = RunInputs {
-        config: config.clone(),
         seed,
-        benchmark: assemble::benchmark(config)?,
-        engine: Box::new(assemble::engine(config)?),
+        benchmark: assemble::benchmark(&config)?,
+        engine: Box::new(assemble::engine(&config)?),
+        config,
     };
     let mut run = Run::open(inputs, opening, progress)?;
     opened(progress, &run);

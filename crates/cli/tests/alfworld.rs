@@ -34,7 +34,7 @@ fn a_person_can_play_undo_ask_and_look_at_the_score() {
     assert!(screen.contains("   1  go to "), "{screen}");
     assert!(screen.contains("Score 0, turn 0 of 30."), "{screen}");
     let (before, after) = screen.split_once("Took back \"go to ").expect("the undo is confirmed");
-    let list = |text: &str| text.split("> ").next().unwrap_or_default().contains("   1  go to ");
+    let list = |text: &str| text.split("] > ").next().unwrap_or_default().contains("   1  go to ");
     assert!(list(before) && list(after), "undo leads back to the first list:\n{screen}");
     assert!(after.contains(" Try: go to "), "{after}");
     assert!(!screen.contains("never read"), "{screen}");
@@ -70,7 +70,7 @@ fn strange_input_and_the_end_of_input_are_no_trouble() {
 fn wrong_choices_exit_1_and_say_what_there_is() {
     let (code, _, stderr) = run(&["play", "alfworld", "--split", "test"], "");
     assert_eq!(code, 1);
-    assert!(stderr.contains("there are train, valid_seen, valid_unseen"), "{stderr}");
+    assert!(stderr.contains("train, valid_seen, valid_unseen"), "{stderr}");
     let (code, _, stderr) =
         run(&["play", "alfworld", "--split", "valid_seen", "--task", "5000"], "");
     assert_eq!(code, 1);

@@ -1,4 +1,4 @@
-//! The command line as a person or a script meets it: texts, exit codes, pipes, colours.
+//! The command line as a person or a script meets it: texts, exit codes, pipes, colors.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn repository(path: &str) -> String {
 fn help_names_every_verb_and_the_exit_codes() {
     let (code, stdout, _) = run(&["--help"]);
     assert_eq!(code, 0);
-    for word in ["config", "play", "env", "data", "Exit codes: 0 done, 1 user"] {
+    for word in ["config", "play", "env", "data", "Train:", "Models:", "Exit codes: 0 done; 1 "] {
         assert!(stdout.contains(word), "{word} is missing from:\n{stdout}");
     }
 }
@@ -49,11 +49,11 @@ fn a_bad_configuration_exits_1_and_names_the_nearest_key() {
 }
 
 #[test]
-fn show_tells_where_values_came_from_without_colour_in_a_pipe() {
+fn show_tells_where_values_came_from_without_color_in_a_pipe() {
     let file = repository("configs/paper/alfworld-qwen3-4b.toml");
     let (code, stdout, _) = run(&["config", "show", &file, "--set", "train.steps=7"]);
     assert_eq!(code, 0);
-    assert!(!stdout.contains('\u{1b}'), "a pipe gets no colour");
+    assert!(!stdout.contains('\u{1b}'), "a pipe gets no color");
     let line = |start: &str| {
         stdout.lines().find(|line| line.starts_with(start)).expect("the value is shown").to_owned()
     };
@@ -73,13 +73,13 @@ fn plain_output_can_be_read_back() {
 }
 
 #[test]
-fn colours_can_be_forced_and_forbidden() {
-    let colourful = |variable: &str| {
+fn colors_can_be_forced_and_forbidden() {
+    let colorful = |variable: &str| {
         let output = lens(&["config", "show"]).env(variable, "1").output().expect("lens starts");
         output.stdout.contains(&0x1b)
     };
-    assert!(colourful("CLICOLOR_FORCE"));
-    assert!(!colourful("NO_COLOR"));
+    assert!(colorful("CLICOLOR_FORCE"));
+    assert!(!colorful("NO_COLOR"));
 }
 
 #[test]

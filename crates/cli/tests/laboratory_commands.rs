@@ -1,7 +1,7 @@
 //! `lens quickstart`, `sweep`, `sft`, `estimate`, `bench loop`, `diagnose` and `lab examine` on tiny models.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 mod tiny;
@@ -76,12 +76,32 @@ fn a_sweep_prints_the_table_and_does_not_repeat_itself() {
 }
 
 #[test]
-fn quickstart_compares_and_draws() {
+fn quickstart_compares_draws_and_reuses_what_is_there() {
     let out = path("quick");
-    let mut command = lens("quickstart");
-    command.args(["--compare", "--steps", "2", "--tasks", "2", "--out", &out, "--models"]);
-    let (code, stdout, stderr) = run(command.arg(folder()));
+    let quickstart = |more: &[&str]| {
+        let mut command = lens("quickstart");
+        command.args(["--tasks", "2", "--out", &out, "--models"]).arg(folder()).args(more);
+        run(&mut command)
+    };
+    let (code, first, stderr) = quickstart(&["--steps", "2"]);
     assert_eq!(code, 0, "{stderr}");
+    assert!(!first.contains("reusing"), "{first}");
+    let (code, stdout, stderr) = quickstart(&["--steps", "2", "--compare"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(stdout.matches("reusing the finished run in").count(), 1, "{stdout}");
+    let table = |text: &str| -> Vec<String> {
+        let rows = text.lines().filter(|line| line.starts_with("  valid_"));
+        rows.map(str::to_owned).collect()
+    };
+    assert_eq!(table(&first).len(), 2, "{first}");
+    assert_eq!(table(&stdout).len(), 4, "{stdout}");
+    assert_eq!(table(&first), table(&stdout)[..2], "the records hold the same results");
+    assert!(table(&first).iter().all(|row| row.contains('[')), "a rate has an interval: {first}");
+
+    let (code, _, stderr) = quickstart(&["--steps", "3"]);
+    assert_eq!(code, 1, "a run of 2 steps is not one of 3: {stderr}");
+    assert!(stderr.contains("`train.steps` is 2 there and 3 here"), "{stderr}");
+    assert!(stderr.contains("hint: start over with --force"), "{stderr}");
     for part in ["lens", "opd", "before", "after", "horizon:"] {
         assert!(stdout.contains(part), "no {part} in:\n{stdout}");
     }
@@ -90,7 +110,9 @@ fn quickstart_compares_and_draws() {
         assert!(stdout.contains(&command), "no {command} in:\n{stdout}");
     }
     let plot = std::fs::read_to_string(Path::new(&out).join("quickstart.svg")).expect("a plot");
-    assert!(plot.contains("<polyline"), "{plot}");
+    assert_eq!(plot.matches("<polyline").count(), 4, "{plot}");
+    assert!(!plot.contains("points=\"\""), "every curve has points: {plot}");
+    assert!(plot.contains(">100</text>"), "percent goes to 100: {plot}");
 }
 
 #[test]
@@ -125,7 +147,7 @@ fn demonstrations_are_learned_from_a_file_or_an_expert() {
 
     let (code, _, stderr) = sft("sft-30", "1", &["--data", &data]);
     assert_eq!(code, 1);
-    assert!(stderr.contains("is there already"), "{stderr}");
+    assert!(stderr.contains("already exists"), "{stderr}");
     let broken = folder().join("broken.jsonl");
     let ours = serde_json::json!({ "messages": [{ "role": "user", "content": "x" }] }).to_string();
     for (text, complaint) in [("{\"messages\": 3}", "invalid type"), (ours.as_str(), "assistant")] {
@@ -149,6 +171,31 @@ fn an_estimate_needs_no_run_and_tells_of_missing_models() {
     let (code, _, stderr) = run(lens("estimate").args(sets(&["student.path=nowhere"])));
     assert_eq!(code, 1);
     assert!(stderr.contains("nowhere") && stderr.contains("student.path"), "{stderr}");
+}
+
+#[test]
+fn a_big_run_is_estimated_before_its_weights_are_there() {
+    let bare = folder().join("bare");
+    std::fs::create_dir_all(&bare).expect("a folder");
+    std::fs::copy(folder().join("student-small/config.json"), bare.join("config.json"))
+        .expect("a file");
+    let mut command = lens("estimate");
+    command.args(settings(folder()));
+    let model = bare.display();
+    command.args(sets(&[&format!("student.path={model}"), &format!("teacher.path={model}")]));
+    let (code, stdout, stderr) = run(&mut command);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("no tokenizer.json"), "{stderr}");
+    assert!(stdout.contains("for each of 1 seed:"), "{stdout}");
+    let (code, _, stderr) = run(lens("config")
+        .args(["check", "--files"])
+        .args(sets(&[&format!("student.path={model}"), &format!("teacher.path={model}")])));
+    assert_eq!(code, 1, "the weights are missing: {stderr}");
+    assert!(stderr.contains("bare"), "{stderr}");
+    let mut command = lens("config");
+    let (code, stdout, stderr) = run(command.args(["check", "--files"]).args(settings(folder())));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.starts_with("ok: "), "{stdout}");
 }
 
 #[test]
@@ -181,6 +228,15 @@ fn a_diagnosis_is_printed_drawn_and_refused_with_reasons() {
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(all["students"][0]["findings"]["episodes"], 4);
     assert!(std::fs::read_to_string(&plot).is_ok_and(|svg| svg.starts_with("<svg")));
+    // A reader that has gone away does not keep the plot from being written.
+    let gone = path("gone.svg");
+    let mut command = lens("diagnose");
+    command.args(settings(folder())).args(["--batches", "1", "--plot", &gone]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("lens runs");
+    drop(child.stdout.take());
+    child.wait().expect("lens ends");
+    assert!(Path::new(&gone).exists(), "files come before text");
     let (code, same, stderr) = diagnose(&["method=opd"], &["--json"]);
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(same, text, "it forks as LENS-OPD does, whatever the method");
@@ -211,8 +267,13 @@ fn an_examination_counts_every_turn_once() {
     let (code, stdout, _) = examine(&[]);
     assert_eq!(code, 0);
     assert!(stdout.starts_with("0 of 3 games of valid_unseen solved"), "{stdout}");
+    assert!(!stdout.contains("the teacher's comment"), "no teacher, no comments: {stdout}");
+    assert!(counts["hints"].is_null(), "{counts}");
 
-    let hints = &counts["hints"];
+    let (code, stdout, stderr) = examine(&["--json", "--teacher", &path("teacher")]);
+    assert_eq!(code, 0, "{stderr}");
+    let own: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let hints = &own["hints"];
     let count = |name: &str| hints[name].as_u64().expect("a count");
     assert!(count("wrong_plans") > 0 && count("followed") <= count("wrong_plans"), "{hints}");
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/lab/teacher");
@@ -223,7 +284,7 @@ fn an_examination_counts_every_turn_once() {
     assert_eq!(
         (&told["wrong_plans"], &told["followed"]),
         (&hints["wrong_plans"], &hints["followed"]),
-        "the model is the same, whoever comments"
+        "the model is the same, whatever teacher comments"
     );
     assert!(told["named"].as_u64() > hints["named"].as_u64(), "{told} {hints}");
     let (code, _, stderr) = examine(&["--teacher", "nowhere"]);

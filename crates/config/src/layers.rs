@@ -80,19 +80,23 @@ impl Resolved {
 
 /// Reads `files` in order, applies `overrides`, and checks the result.
 pub fn resolve(files: &[PathBuf], overrides: &[String]) -> Result<Resolved, ConfigError> {
-    let mut layers = Layers {
-        values: Table::new(),
-        origins: BTreeMap::new(),
-        notes: Vec::new(),
-        schema: section_schema(),
-    };
+    let mut layers = Layers::new();
     for file in files {
         layers.add_file(file, &mut Vec::new())?;
     }
-    for text in overrides {
-        layers.add_override(text)?;
-    }
-    layers.finish()
+    layers.add_overrides(overrides)
+}
+
+/// The same for a configuration that is at hand as text, such as one built into a program; `name` is what errors call it.
+/// What it includes is looked for beside `name`.
+pub fn resolve_text(
+    name: &Path,
+    text: &str,
+    overrides: &[String],
+) -> Result<Resolved, ConfigError> {
+    let mut layers = Layers::new();
+    layers.add_text(name, text, &mut Vec::new())?;
+    layers.add_overrides(overrides)
 }
 
 struct Layers {
@@ -103,6 +107,22 @@ struct Layers {
 }
 
 impl Layers {
+    fn new() -> Self {
+        Self {
+            values: Table::new(),
+            origins: BTreeMap::new(),
+            notes: Vec::new(),
+            schema: section_schema(),
+        }
+    }
+
+    fn add_overrides(mut self, overrides: &[String]) -> Result<Resolved, ConfigError> {
+        for text in overrides {
+            self.add_override(text)?;
+        }
+        self.finish()
+    }
+
     fn add_file(&mut self, path: &Path, chain: &mut Vec<PathBuf>) -> Result<(), ConfigError> {
         let read = |source| ConfigError::Read { path: path.to_owned(), source };
         let canonical = path.canonicalize().map_err(read)?;
@@ -115,9 +135,20 @@ impl Layers {
         }
         chain.push(canonical);
         let text = std::fs::read_to_string(path).map_err(read)?;
-        let table = DeTable::parse(&text).map_err(|error| ConfigError::Syntax {
+        self.add_text(path, &text, chain)?;
+        chain.pop();
+        Ok(())
+    }
+
+    fn add_text(
+        &mut self,
+        path: &Path,
+        text: &str,
+        chain: &mut Vec<PathBuf>,
+    ) -> Result<(), ConfigError> {
+        let table = DeTable::parse(text).map_err(|error| ConfigError::Syntax {
             path: path.to_owned(),
-            line: error.span().map_or(1, |span| line_of(&text, span.start)),
+            line: error.span().map_or(1, |span| line_of(text, span.start)),
             message: error.message().to_owned(),
         })?;
         let mut table = table.into_inner();
@@ -130,13 +161,12 @@ impl Layers {
                 self.add_file(&beside, chain)?;
             }
         }
-        let at = |offset| Origin::File { path: path.to_owned(), line: line_of(&text, offset) };
+        let at = |offset| Origin::File { path: path.to_owned(), line: line_of(text, offset) };
         let mut leaves = Vec::new();
         collect_leaves(&table, &mut Vec::new(), &mut leaves);
         for (keys, offset, value) in leaves {
             self.set(&keys, value, at(offset))?;
         }
-        chain.pop();
         Ok(())
     }
 
@@ -184,7 +214,7 @@ impl Layers {
         for (depth, key) in keys.iter().enumerate() {
             let Some(next) = schema.get("properties").and_then(|properties| properties.get(key))
             else {
-                let suggestion = suggest(&self.schema, schema, &keys[..depth], &dotted, key);
+                let suggestion = suggest(&self.schema, schema, keys, depth);
                 return Err(ConfigError::UnknownKey { origin, key: dotted, suggestion });
             };
             schema = next;
@@ -319,34 +349,29 @@ fn flatten(table: &Table, prefix: &[String], flat: &mut Vec<(Vec<String>, Value)
     }
 }
 
-/// The nearest key: first among the siblings of the wrong one, then anywhere by the last part's name or the whole path.
-fn suggest(
-    root: &Json,
-    level: &Json,
-    prefix: &[String],
-    dotted: &str,
-    wrong: &str,
-) -> Option<String> {
+/// The nearest key that holds a value: first below the sibling nearest to the wrong part, then anywhere by the last
+/// part's name or the whole path.
+fn suggest(root: &Json, level: &Json, keys: &[String], depth: usize) -> Option<String> {
+    let (dotted, wrong) = (keys.join("."), &keys[depth]);
     let near = |name: &str, wanted: &str| strsim::jaro_winkler(name, wanted);
-    let join = |name: &str| {
-        let mut path = prefix.to_vec();
-        path.push(name.to_owned());
-        path.join(".")
-    };
     let siblings = level.get("properties").and_then(Json::as_object).into_iter().flatten();
     let best = siblings
-        .map(|(name, _)| (near(name, wrong), join(name)))
+        .map(|(name, inner)| (near(name, wrong), name, inner))
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .filter(|(score, _)| *score > 0.8);
-    if let Some((_, key)) = best {
-        return Some(key);
+        .filter(|(score, ..)| *score > 0.8);
+    if let Some((_, name, inner)) = best {
+        let mut path = keys[..depth].to_vec();
+        path.push(name.clone());
+        let mut below = Vec::new();
+        leaf_keys(inner, &mut path, &mut below);
+        return below.into_iter().max_by(|a, b| near(a, &dotted).total_cmp(&near(b, &dotted)));
     }
     let mut all = Vec::new();
     leaf_keys(root, &mut Vec::new(), &mut all);
     all.into_iter()
         .map(|key| {
             let last = key.rsplit('.').next().unwrap_or(&key);
-            (near(last, wrong).max(near(&key, dotted)), key.clone())
+            (near(last, wrong).max(near(&key, &dotted)), key.clone())
         })
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .filter(|(score, _)| *score > 0.85)

@@ -14,5 +14,5 @@ pub mod schema;
 pub mod trinity;
 
 pub use error::ConfigError;
-pub use layers::{Origin, Resolved, resolve};
+pub use layers::{Origin, Resolved, resolve, resolve_text};
 pub use schema::Config;

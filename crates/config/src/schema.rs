@@ -43,9 +43,25 @@ macro_rules! words {
             $($(#[$variant_meta])* #[serde(rename = $word)] $variant,)*
         }
 
+        impl $name {
+            /// The words, in the order of the variants.
+            pub const WORDS: &'static [&'static str] = &[$($word,)*];
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(match self { $(Self::$variant => $word,)* })
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok(Self::$variant),)*
+                    other => Err(format!("unknown value `{other}`, expected one of {}", Self::WORDS.join(", "))),
+                }
             }
         }
     };

@@ -37,7 +37,24 @@ pub struct Import {
     pub mapped: Vec<Mapped>,
     /// Keys without.
     pub unmapped: Vec<Unmapped>,
+    /// The algorithm the file names, where it is none of ours: the result then is not the same experiment.
+    pub unknown_algorithm: Option<String>,
 }
+
+/// Why a key that no list has was not carried over.
+const UNKNOWN: &str = "not known here";
+
+impl Unmapped {
+    /// Whether nothing at all is known of the key.
+    pub fn is_unknown(&self) -> bool {
+        self.reason == UNKNOWN
+    }
+}
+
+/// The key that names the algorithm.
+const ALGORITHM: &str = "algorithm.algorithm_type";
+/// The one algorithm that is understood.
+const DISTILLATION: &str = "on_policy_distill";
 
 /// Keys whose value is carried over as it is.
 const SAME_MEANING: &[(&str, &str)] = &[
@@ -133,6 +150,14 @@ pub fn import(path: &Path) -> Result<Import, ConfigError> {
 
 impl Import {
     fn take(&mut self, key: &str, value: &Yaml) {
+        if let (ALGORITHM, Yaml::String(kind)) = (key, value)
+            && kind != DISTILLATION
+        {
+            self.unknown_algorithm = Some(kind.clone());
+            let reason = format!("\"{kind}\" is not on-policy distillation (\"{DISTILLATION}\")");
+            self.unmapped.push(Unmapped { from: key.to_owned(), reason });
+            return;
+        }
         if let Some(pairs) = translate(key, value) {
             for (to, value) in pairs {
                 self.map(key, to, value);
@@ -150,7 +175,7 @@ impl Import {
                 Some(prefix) => key.starts_with(prefix),
                 None => *pattern == key,
             })
-            .map_or("not known here", |(_, reason)| *reason);
+            .map_or(UNKNOWN, |(_, reason)| *reason);
         self.unmapped.push(Unmapped { from: key.to_owned(), reason: reason.to_owned() });
     }
 
@@ -193,7 +218,7 @@ impl Import {
 fn translate(key: &str, value: &Yaml) -> Option<Vec<(&'static str, Value)>> {
     let word = |text: &str| Value::String(text.to_owned());
     match (key, value) {
-        ("algorithm.algorithm_type", Yaml::String(kind)) if kind == "on_policy_distill" => {
+        (ALGORITHM, Yaml::String(kind)) if kind == DISTILLATION => {
             Some(vec![("loss.estimator", word("k1_pg"))])
         }
         ("explorer.rollout_model.seed", Yaml::Number(seed)) => {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use lens_agent::{Plan, RolloutConfig, play};
-use lens_engine::{Policy, Sampling};
+use lens_agent::{Episode, Plan, RolloutConfig, play};
+use lens_engine::{Codec, Policy, Sampling};
 use lens_env::{ScoreScale, Task};
 use lens_opd::episode::EpisodeEnd;
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::Purpose;
 use lens_opd::stats::metrics::{self, EvalEpisode};
+use lens_records::FORMAT;
+use lens_records::episodes::{EpisodeLine, Tokens, TurnLine};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -78,7 +80,21 @@ impl Evaluator {
         tasks: &[Task],
         seed: u64,
         step: u64,
+        progress: impl FnMut(usize),
+    ) -> Result<Evaluation, TrainError> {
+        self.evaluate_keeping(policy, split, tasks, seed, step, progress, |_| {})
+    }
+
+    /// The same; `keep` is given every episode as it was played.
+    pub fn evaluate_keeping(
+        &self,
+        policy: &dyn Policy,
+        split: &str,
+        tasks: &[Task],
+        seed: u64,
+        step: u64,
         mut progress: impl FnMut(usize),
+        mut keep: impl FnMut(&Episode),
     ) -> Result<Evaluation, TrainError> {
         let mut results = Vec::with_capacity(tasks.len());
         let config = self.config.starting_now();
@@ -99,6 +115,7 @@ impl Evaluator {
                 progress(done + ended);
             })?;
             for episode in episodes {
+                keep(&episode);
                 results.push(TaskResult {
                     task: episode.plan.task.id.clone(),
                     kind: episode.plan.task.kind.clone(),
@@ -152,6 +169,45 @@ pub fn measures(
     let rounds = metrics::rounds(&episodes, turn_limit).map_err(broken)?;
     let (success_rate, score) = (result.success_rate, result.score);
     Ok(Measures { tasks: results.len(), success_rate, score, rounds })
+}
+
+/// An episode of an evaluation as a line of an episode file, the `number`th one. No teacher has judged it.
+pub fn transcript(episode: &Episode, number: u64, codec: &dyn Codec) -> EpisodeLine {
+    let turns = episode.turns.iter().map(|turn| TurnLine {
+        turn: turn.number as u64,
+        actor: "student".to_owned(),
+        observation: turn.view.observation.clone(),
+        response: turn.text.clone(),
+        action: turn.action.clone(),
+        prompt: codec.text(&turn.prompt).ok(),
+        tokens: Tokens {
+            ids: turn.response.clone(),
+            student_logprobs: turn.logprobs.iter().map(|&logprob| Some(logprob)).collect(),
+            ..Tokens::default()
+        },
+        dropped: None,
+    });
+    EpisodeLine {
+        format: FORMAT,
+        batch: 0,
+        episode: number,
+        task: episode.plan.task.id.clone(),
+        task_kind: episode.plan.task.kind.clone(),
+        goal: episode.turns.first().map(|turn| turn.view.task.clone()),
+        version: episode.version,
+        horizon: episode.plan.exposure.horizon as u64,
+        prefix: episode.prefix as u64,
+        end: serde_json::to_value(episode.end)
+            .ok()
+            .and_then(|end| end.as_str().map(str::to_owned))
+            .unwrap_or_default(),
+        success: episode.success,
+        score: Some(episode.score),
+        failure: episode.failure.clone(),
+        turns: turns.collect(),
+        forks: Vec::new(),
+        token_text: BTreeMap::new(),
+    }
 }
 
 /// Names a split in the streams of its draws, so that two splits share none.

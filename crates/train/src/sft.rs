@@ -81,6 +81,20 @@ pub fn fine_tune(
     count: usize,
     example: impl Fn(&dyn Codec, usize) -> Result<Example, EngineError> + Sync,
     options: &SftOptions,
+    on_step: impl FnMut(u64, &LearnReport),
+) -> Result<(), TrainError> {
+    fine_tune_until(learner, count, example, options, options.steps, || false, on_step)
+}
+
+/// The same from the step the learner is at up to step `until`, or until `halt` says so. Calls one after another learn
+/// what one call would have.
+pub fn fine_tune_until(
+    learner: &mut NativeLearner,
+    count: usize,
+    example: impl Fn(&dyn Codec, usize) -> Result<Example, EngineError> + Sync,
+    options: &SftOptions,
+    until: u64,
+    halt: impl Fn() -> bool,
     mut on_step: impl FnMut(u64, &LearnReport),
 ) -> Result<(), TrainError> {
     if count == 0 {
@@ -88,7 +102,8 @@ pub fn fine_tune(
     }
     let mut order: Vec<usize> = Vec::new();
     let mut pass = 0;
-    for step in 1..=options.steps {
+    let done = learner.version();
+    for step in 1..=until {
         let mut batch = Vec::with_capacity(options.batch_size);
         while batch.len() < options.batch_size {
             if order.is_empty() {
@@ -98,6 +113,12 @@ pub fn fine_tune(
                 pass += 1;
             }
             batch.extend(order.pop());
+        }
+        if step <= done {
+            continue;
+        }
+        if halt() {
+            break;
         }
         let codec: &dyn Codec = &**learner.codec();
         let batch: Result<Vec<Example>, EngineError> =

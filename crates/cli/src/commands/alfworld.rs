@@ -20,10 +20,10 @@ use crate::failure::Failure;
 /// Which games.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Games {
-    /// The official games: a folder, a .zip or a .tar.zst. Without it the built-in generated games are used.
+    /// The official games: a folder, a .zip or a .tar.zst; the built-in generated games by default.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// The folder with TCOD's task lists; one named "tcod" beside the games is found by itself.
+    /// The folder with TCOD's task lists; a folder named "tcod" beside the games by default.
     #[arg(long, value_name = "FOLDER", requires = "data")]
     lists: Option<PathBuf>,
     /// Generate the games from another seed.
@@ -44,7 +44,7 @@ impl Games {
     }
 }
 
-/// Play ALFWorld.
+/// Play household tasks in text: fetch, clean, heat, cool, put away
 #[derive(Debug, clap::Args)]
 pub(crate) struct Play {
     #[command(flatten)]
@@ -61,7 +61,10 @@ impl Play {
     }
 }
 
-/// Replay recordings of the real engine.
+/// Replay recordings of TextWorld's engine and print every difference
+///
+/// A recording is a JSON line per game: its name, the first observation with the admissible commands, and every step.
+/// crates/env/tests/alfworld/generated.jsonl.zst is one of the built-in games.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
@@ -110,7 +113,7 @@ impl Replay {
     }
 }
 
-/// Let the expert play.
+/// Run the ALFWorld expert, which decides from the agent's prompt alone
 #[derive(Debug, clap::Args)]
 pub(crate) struct Expert {
     #[command(flatten)]

@@ -19,18 +19,22 @@ use crate::failure::Failure;
 use measurement::Measurement;
 use peer::{Peer, Python};
 
-/// What to measure.
+/// Measure the engine's speed next to PyTorch and llama.cpp
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens bench engine --work decode --shape laboratory
+  lens bench loop configs/laboratory.toml --batches 2")]
 pub(crate) enum Bench {
-    /// Train, decode and score on model shapes from a laboratory model to 0.6 billion parameters.
+    /// Time training, decoding and scoring on model shapes up to 0.6 billion parameters
     ///
     /// Every measurement is a process of its own, ours and the peers' in turn, and the best of each counts: what matters
     /// is their ratio in the same run. PyTorch takes part when the given Python can import `torch` and `transformers`,
     /// llama.cpp when it can import `llama_cpp` or `xllamacpp`.
     Engine(Engine),
-    /// Where an iteration's time goes, for OPD and LENS at the same horizon.
+    /// Time the stages of an iteration, for OPD and LENS at the same horizon
     Loop(iteration::Iteration),
-    /// One measurement of ours, as JSON; `engine` runs it in a process of its own.
+    /// Take one measurement and print it as JSON; `engine` runs it in a process of its own
     #[command(hide = true)]
     Measure(Measure),
 }
@@ -65,15 +69,6 @@ impl Work {
         }
     }
 
-    /// How many times the peer's speed is aimed at.
-    fn goal(self, shape: &BenchShape) -> Option<f64> {
-        match self {
-            Self::Train => Some(train::goal(shape)),
-            Self::Decode => decode::goal(shape),
-            Self::Score => Some(score::GOAL),
-        }
-    }
-
     fn measure(self, shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
         match self {
             Self::Train => train::measure(shape, repeats),
@@ -100,7 +95,7 @@ pub(crate) struct Engine {
     /// The shapes to measure; all of them by default.
     #[arg(long, value_delimiter = ',', value_name = "SHAPE", value_parser = shape_name)]
     shape: Vec<String>,
-    /// How often ours and the peers take turns.
+    /// Rounds in which ours and the peers take turns.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Measurements of each in one turn, after one to warm up.
@@ -175,13 +170,7 @@ impl Engine {
         };
         let peers =
             peers.into_iter().zip(theirs).filter_map(|(peer, best)| Some((peer.name, best?)));
-        Ok(table::Row {
-            work: work.name(),
-            shape: shape.name,
-            goal: work.goal(shape),
-            ours,
-            peers: peers.collect(),
-        })
+        Ok(table::Row { work: work.name(), shape: shape.name, ours, peers: peers.collect() })
     }
 }
 
@@ -190,7 +179,7 @@ fn shape_name(name: &str) -> Result<String, String> {
     if names.contains(&name) {
         return Ok(name.to_owned());
     }
-    Err(format!("there is no such shape; choose from {}", names.join(", ")))
+    Err(format!("expected one of {}", names.join(", ")))
 }
 
 /// Runs one measurement in a process of its own, so that its peak memory is its own as well.

@@ -5,14 +5,18 @@ use std::io::Write;
 use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
-/// Which benchmark's data.
+/// Show where to download a benchmark's official data, and verify a local copy
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens data alfworld --data json_2.1.2_tw-pddl.zip
+  lens data webshop statistics")]
 pub(crate) enum Data {
-    /// ALFWorld's games.
+    /// Show where to download ALFWorld's games, verify a local copy and count it
     Alfworld(alfworld::Data),
-    /// ScienceWorld's simulator and its solutions.
+    /// Show where to get ScienceWorld's simulator, and verify a local copy
     Scienceworld(scienceworld::Data),
-    /// WebShop's products.
+    /// Show where to download WebShop's products, and describe a local copy
     Webshop(webshop::Data),
 }
 

@@ -13,12 +13,18 @@ use serde_json::json;
 use super::config::ConfigArgs;
 use crate::assemble;
 use crate::failure::Failure;
-use crate::plot::{Line, Plot};
-use crate::progress::bar;
+use crate::plot::{Line, Plot, Range};
+use crate::progress::Tracker;
 
-/// Measure, on frozen students: support of the teacher's tokens by depth, local divergence against future gain, and
-/// which tokens one update moves (the paper's figure 2).
+/// Measure the paper's section 3 on frozen students: support, gain, response to an update
+///
+/// Support of the teacher's tokens by depth (figure 2a), local divergence against future gain (2b), and which tokens one
+/// update moves (2c).
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens diagnose configs/laboratory.toml --plot support.svg
+  lens diagnose configs/laboratory.toml --students assets/lab/student-small --batches 8 --json")]
 pub(crate) struct Diagnose {
     #[command(flatten)]
     config: ConfigArgs,
@@ -70,14 +76,15 @@ impl Diagnose {
             let batches = (1..=u64::from(self.batches))
                 .map(|number| order.batch(number, config.rollout.batch_size))
                 .collect();
-            let bar = bar(u64::from(self.batches), "batches");
+            let mut bar = Tracker::new(u64::from(self.batches), "batch");
             let findings = examination.examine(&mut engine, batches, |done| {
-                bar.set_position(done as u64);
+                bar.move_to(done as u64);
+                bar.milestone("played and forked");
             })?;
-            bar.finish_and_clear();
+            bar.finish();
             all.push((path.display().to_string(), findings));
         }
-        // Files first: whoever reads the text may stop before its end.
+        // Files first: a reader of the text may close the pipe before its end.
         if let Some(file) = &self.plot {
             lens_train::files::write_atomically(file, support_plot(&all).svg().as_bytes())?;
         }
@@ -154,6 +161,7 @@ fn support_plot(all: &[(String, Findings)]) -> Plot {
         title: "Support of the teacher's token where the models disagree".to_owned(),
         x: "turn".to_owned(),
         y: "support, %".to_owned(),
+        range: Range::Percent,
         lines: all.iter().map(line).collect(),
     }
 }

@@ -10,16 +10,20 @@ use std::io::Write;
 use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
 
-/// What to do with an environment.
+/// Replay, watch and time the environments
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens env expert alfworld --split valid_unseen --show 0
+  lens env bench webshop --steps 10000")]
 pub(crate) enum EnvCommand {
-    /// Replay recordings of the real environment and print every difference; exit code 1 if there is one.
+    /// Replay recordings of the real environment; the exit code is 1 if anything differs
     #[command(subcommand)]
     Replay(Replay),
-    /// Let the expert play whole splits and print how often it succeeds and how long it takes.
+    /// Run the expert on whole splits and print its success rate and turns
     #[command(subcommand)]
     Expert(Expert),
-    /// Time resets, steps and snapshots, in CPU time.
+    /// Time resets, steps and snapshots, in CPU time
     #[command(subcommand)]
     Bench(Bench),
     /// Ask an environment what it is, write a starting configuration and play one episode with it.
@@ -31,34 +35,34 @@ pub(crate) enum EnvCommand {
     Serve(serve::Serve),
 }
 
-/// Which environment's recordings.
+/// Replay recordings of the real environment
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Replay {
-    /// Recordings of TextWorld's engine.
+    /// Replay recordings of TextWorld's engine
     Alfworld(alfworld::Replay),
-    /// Recordings of ScienceWorld's own Python package.
+    /// Replay recordings of ScienceWorld's own Python package
     Scienceworld(scienceworld::Replay),
-    /// Recordings of the original shop: pages, searches, goals, rewards.
+    /// Replay recordings of the original shop: pages, searches, goals, rewards
     Webshop(webshop::Replay),
 }
 
-/// Whose expert.
+/// Run a benchmark's expert
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Expert {
-    /// The ALFWorld expert, which decides from the agent's prompt alone.
+    /// Run the ALFWorld expert, which decides from the agent's prompt alone
     Alfworld(alfworld::Expert),
-    /// The WebShop expert, which decides from the agent's prompt alone.
+    /// Run the WebShop expert, which decides from the agent's prompt alone
     Webshop(webshop::Expert),
 }
 
-/// Which environment to time.
+/// Time an environment
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
-    /// The native engine.
+    /// Time the native engine
     Alfworld(alfworld::Bench),
-    /// The real simulator driven by us, against its own Python package.
+    /// Time the real simulator behind our client, against its own Python package
     Scienceworld(scienceworld::Bench),
-    /// The native shop.
+    /// Time the native shop
     Webshop(webshop::Bench),
 }
 

@@ -9,7 +9,7 @@ use lens_config::schema::WeightsName;
 use lens_engine::native::NativeCodec;
 use lens_engine::{Codec, Message};
 use lens_env::Window;
-use lens_lm::checkpoint::{Checkpoint, ModelFiles};
+use lens_lm::checkpoint::ModelFiles;
 use lens_lm::config::ModelConfig;
 use lens_opd::buffer::plan_train_batch;
 use lens_opd::episode::{DivergenceSource, ScoredBatch};
@@ -21,6 +21,8 @@ use serde::Serialize;
 use super::config::ConfigArgs;
 use crate::assemble;
 use crate::failure::Failure;
+use crate::terminal::say;
+use crate::wording::{counted, group};
 
 /// Share of the processor's peak that whole iterations reach.
 const EFFICIENCY: f64 = 0.35;
@@ -29,11 +31,16 @@ const ACCEPTED: f64 = 0.5;
 /// Tasks whose first prompt is measured.
 const SAMPLE: usize = 16;
 
-/// Say what a configuration will cost: tokens, teacher calls, memory, disk, time.
+/// Estimate what a configuration costs: tokens, teacher calls, memory, disk, time
 ///
 /// Episodes are taken to last as long as the method lets them, so tokens and time are upper bounds; a student that
-/// solves its tasks early needs less. Prompts are measured on the benchmark's own tasks with the student's tokenizer.
+/// solves its tasks early needs less. Of the models only `config.json` is needed. Prompts of the benchmark's own tasks
+/// are measured with the student's tokenizer, or counted as four bytes per token where it has none.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens estimate configs/laboratory.toml
+  lens estimate configs/laboratory.toml --set method=opd --set train.steps=250 --json")]
 pub(crate) struct Estimate {
     #[command(flatten)]
     config: ConfigArgs,
@@ -79,10 +86,10 @@ impl Estimate {
             let object = serde_json::json!({ "seeds": config.seeds.len(), "per_seed": costs });
             return Ok(writeln!(out, "{object:#}")?);
         }
-        let count = |value: u64| group(value);
+        let count = group;
         let mib = |bytes: u64| format!("{} MiB", group(bytes.div_ceil(1 << 20)));
         let lines = [
-            ("optimiser steps", count(costs.steps)),
+            ("optimizer steps", count(costs.steps)),
             ("explorer batches, about", count(costs.explorer_batches)),
             ("tokens of a typical prompt", count(costs.prompt_tokens as u64)),
             ("student turns, at most", count(costs.student_turns)),
@@ -100,10 +107,10 @@ impl Estimate {
         ];
         writeln!(
             out,
-            "{} on {}, for each of {} seed(s):",
+            "{} on {}, for each of {}:",
             config.method,
             config.task.benchmark,
-            config.seeds.len()
+            counted(config.seeds.len() as u64, "seed")
         )?;
         for (name, value) in lines {
             writeln!(out, "  {name:<34} {value:>18}")?;
@@ -112,14 +119,21 @@ impl Estimate {
     }
 }
 
+/// The small files of a model; its weights need not be there.
 fn files(path: &Path, key: &str) -> Result<ModelFiles, Failure> {
-    if !path.is_dir() {
-        return Err(Failure::user(format!(
-            "there is no model in {} ({key}); give a Hugging Face directory",
-            path.display()
-        )));
+    Ok(ModelFiles::read(&assemble::model_folder(path, key)?)?)
+}
+
+/// Bytes of a typical token, where there is no tokenizer to count with.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The student's codec; `None` where it has no tokenizer yet.
+fn codec(student: &ModelFiles) -> Result<Option<NativeCodec>, Failure> {
+    if !student.companions.files.contains_key("tokenizer.json") {
+        say("note: the student has no tokenizer.json; prompts are counted as four bytes per token");
+        return Ok(None);
     }
-    Ok(Checkpoint::open(path)?.files)
+    NativeCodec::new(student).map(Some).map_err(|error| Failure::User(error.into()))
 }
 
 /// What some tasks of the benchmark look like.
@@ -137,7 +151,7 @@ impl Typical {
     /// Measures some tasks, spread over the training split.
     fn measure(config: &Config, student: &ModelFiles) -> Result<Self, Failure> {
         let benchmark = assemble::benchmark(config)?;
-        let codec = NativeCodec::new(student).map_err(|error| Failure::User(error.into()))?;
+        let codec = codec(student)?;
         let references = References::open(&config.task.references).unwrap_or(References::None);
         let tasks = benchmark.tasks(&config.task.train_split)?;
         let stride = (tasks.len() / SAMPLE).max(1);
@@ -147,10 +161,13 @@ impl Typical {
         for task in tasks.iter().step_by(stride).take(SAMPLE) {
             let view = environment.reset(task)?;
             let message = turn_message(&benchmark.profile().prompt, &Window::new(&view, &[], 0));
-            let prompt = codec
-                .prompt(&[Message::user(message)])
-                .map_err(|error| Failure::Runtime(error.into()))?;
-            tokens += prompt.len();
+            tokens += match &codec {
+                Some(codec) => codec
+                    .prompt(&[Message::user(message)])
+                    .map_err(|error| Failure::Runtime(error.into()))?
+                    .len(),
+                None => message.len().div_ceil(BYTES_PER_TOKEN),
+            };
             prompts += 1;
             lengths.extend(references.actions(&*benchmark, task)?.map(|actions| actions.len()));
         }
@@ -301,19 +318,6 @@ fn costs(
     })
 }
 
-/// Digits in groups of three.
-fn group(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,14 +331,6 @@ mod tests {
         shape.layers *= 2;
         let typical = Typical { prompt: 300, reference: Some(8), eval_tasks: 100 };
         costs(&config, (&student, &shape), &typical, 20, 1e11).expect("methods can be built")
-    }
-
-    #[test]
-    fn digits_are_grouped() {
-        assert_eq!(
-            (group(7), group(1234), group(1_000_000)),
-            ("7".into(), "1,234".into(), "1,000,000".into())
-        );
     }
 
     #[test]

@@ -3,16 +3,25 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use lens_agent::Episode;
+use lens_config::Config;
 use lens_config::schema::WeightsName;
+use lens_engine::Policy;
+use lens_opd::stats::proportion::wilson;
 use lens_opd::stats::summary;
-use lens_train::evaluate::{Evaluation, Evaluator, Measures, TaskResult};
+use lens_records::{EpisodeLine, RunFolder, write};
+use lens_train::evaluate::{Evaluation, Evaluator, Measures, TaskResult, transcript};
 use lens_train::run::{evaluator, rollout_config};
 use serde_json::json;
 
 use super::config::ConfigArgs;
 use crate::assemble;
 use crate::failure::Failure;
-use crate::progress::bar;
+use crate::progress::PlayingBar;
+use crate::results::newest_model;
+use crate::terminal::say;
+use crate::values::{at_least_one, weights};
+use crate::wording::{interval, solved};
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -22,22 +31,30 @@ enum Format {
     Csv,
 }
 
-/// Let a model play a benchmark and print success rate, score and rounds, per split and task type.
+/// Play a benchmark with a model and print success rate, score and rounds
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens eval runs/laboratory/seed-42 --limit 50
+  lens eval assets/lab/student-small configs/laboratory.toml --split valid_unseen --format json")]
 pub(crate) struct Eval {
-    /// The model: a Hugging Face directory, such as a run's checkpoints/step-000060/model.
+    /// A model's Hugging Face directory, or a run's folder: then its newest checkpoint plays, with the run's own
+    /// configuration unless files are given.
     model: PathBuf,
     #[command(flatten)]
     config: ConfigArgs,
     /// Splits to play; the configuration's task.eval_splits by default.
     #[arg(long)]
     split: Vec<String>,
-    /// Only the first N tasks of each split.
-    #[arg(long, value_name = "N")]
+    /// Play only the first N tasks of each split.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// How weights are held.
-    #[arg(long, default_value = "f32")]
-    weights: String,
+    #[arg(long, default_value = "f32", value_parser = weights())]
+    weights: WeightsName,
+    /// Write every episode with its prompts and responses to this file, as JSON lines (zstd if it ends in .zst).
+    #[arg(long, value_name = "FILE")]
+    episodes: Option<PathBuf>,
     /// How results are printed.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -45,36 +62,42 @@ pub(crate) struct Eval {
 
 impl Eval {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let config = self.config.resolve()?.config;
+        let (model, config) = self.model_and_config()?;
         assemble::set_threads(config.threads)?;
-        let weights = match self.weights.as_str() {
-            "f32" => WeightsName::F32,
-            "bf16" => WeightsName::Bf16,
-            "int8" => WeightsName::Int8,
-            other => {
-                return Err(Failure::user(format!(
-                    "--weights {other}: expected f32, bf16 or int8"
-                )));
-            }
-        };
-        let policy = assemble::policy(&self.model, weights)?;
+        let policy = assemble::policy(&model, "the model to evaluate", self.weights)?;
         let benchmark = assemble::benchmark(&config)?;
         let evaluator = evaluator(&config, &rollout_config(&config, &benchmark));
         let splits =
             if self.split.is_empty() { config.task.eval_splits.clone() } else { self.split };
         let mut evaluations: Vec<Evaluation> = Vec::new();
+        let mut transcripts: Vec<EpisodeLine> = Vec::new();
+        let keep = self.episodes.is_some();
         for split in &splits {
             let mut tasks = benchmark.tasks(split)?;
             tasks.truncate(self.limit.unwrap_or(usize::MAX));
             for &seed in &config.seeds {
-                let bar = bar(tasks.len() as u64, split);
-                bar.set_message(format!("seed {seed}"));
-                let evaluation = evaluator.evaluate(&policy, split, &tasks, seed, 0, |done| {
-                    bar.set_position(done as u64);
-                })?;
-                bar.finish_and_clear();
+                let mut bar = PlayingBar::new(tasks.len(), split);
+                let what = format!("seed {seed}");
+                let evaluation = evaluator.evaluate_keeping(
+                    &policy,
+                    split,
+                    &tasks,
+                    seed,
+                    0,
+                    |done| bar.turn(&what, done),
+                    |episode: &Episode| {
+                        if keep {
+                            let number = transcripts.len() as u64;
+                            transcripts.push(transcript(episode, number, policy.codec()));
+                        }
+                    },
+                )?;
+                bar.finish();
                 evaluations.push(evaluation);
             }
+        }
+        if let Some(file) = &self.episodes {
+            write_episodes(file, &transcripts)?;
         }
         match self.format {
             Format::Table => table(&evaluator, &splits, &evaluations, out),
@@ -86,6 +109,37 @@ impl Eval {
             Format::Csv => csv(&evaluations, out),
         }
     }
+
+    /// What plays, and how.
+    fn model_and_config(&self) -> Result<(PathBuf, Config), Failure> {
+        let run = RunFolder::open(&self.model).filter(|_| !self.model.join("config.json").exists());
+        let Some(run) = run else {
+            return Ok((self.model.clone(), self.config.resolve()?.config));
+        };
+        let model = newest_model(&run).ok_or_else(|| {
+            Failure::user_with_hint(
+                format!("the run in {} has no complete checkpoint", self.model.display()),
+                "let it train until it saves one",
+            )
+        })?;
+        say(&format!("evaluating {}", model.display()));
+        let mut args = self.config.clone();
+        if args.files.is_empty() {
+            args.files.push(run.path().join("config.toml"));
+        }
+        Ok((model, args.resolve()?.config))
+    }
+}
+
+fn write_episodes(file: &std::path::Path, episodes: &[EpisodeLine]) -> Result<(), Failure> {
+    let runtime = |error: lens_records::WriteError| Failure::Runtime(error.into());
+    let bytes = if file.extension().is_some_and(|end| end == "zst") {
+        write::packed_episodes(episodes).map_err(runtime)?
+    } else {
+        let lines: Result<Vec<Vec<u8>>, _> = episodes.iter().map(write::line).collect();
+        lines.map_err(runtime)?.concat()
+    };
+    Ok(lens_train::files::write_atomically(file, &bytes)?)
 }
 
 /// Mean and, over several seeds, deviation.
@@ -107,8 +161,8 @@ fn table(
 ) -> Result<(), Failure> {
     writeln!(
         out,
-        "{:<36} {:>6} {:>14} {:>14} {:>12}",
-        "", "tasks", "success %", "score", "rounds"
+        "{:<34} {:>6} {:>12} {:>14} {:>12} {:>12}",
+        "", "tasks", "success %", "95 % interval", "score", "rounds"
     )?;
     let mut line = |name: &str, groups: &[Vec<&TaskResult>]| -> Result<(), Failure> {
         let all = groups
@@ -120,9 +174,15 @@ fn table(
             mean_and_deviation(&all.iter().filter_map(value).collect::<Vec<_>>())
         };
         let tasks = all.first().map_or(0, |measures| measures.tasks);
+        let played: u64 = all.iter().map(|measures| measures.tasks as u64).sum();
+        let won: u64 = all.iter().map(|one| solved(one.success_rate, one.tasks as u64)).sum();
+        let bounds = interval(wilson(won, played));
         let (success, score, rounds) =
             (column(|m| Some(m.success_rate)), column(|m| m.score), column(|m| Some(m.rounds)));
-        Ok(writeln!(out, "{name:<36} {tasks:>6} {success:>14} {score:>14} {rounds:>12}")?)
+        Ok(writeln!(
+            out,
+            "{name:<34} {tasks:>6} {success:>12} {bounds:>14} {score:>12} {rounds:>12}"
+        )?)
     };
     for split in splits {
         let of_split: Vec<&Evaluation> =

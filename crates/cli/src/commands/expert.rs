@@ -17,7 +17,7 @@ pub(crate) struct Trial {
     /// Success is counted at each of these turn limits.
     #[arg(long, num_args = 1.., value_name = "TURNS", default_values_t = [30, 50, 400])]
     pub(crate) limits: Vec<usize>,
-    /// Print one episode instead: the number of a task in the (first) split, counted from 0.
+    /// Print one episode instead: the index of a task in the (first) split, counted from 0.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) show: Option<usize>,
 }

@@ -5,23 +5,28 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anstyle::Style;
+use lens_config::schema::WeightsName;
 use lens_lm::cache::PrefixCache;
 use lens_lm::chat::{ChatOptions, Message};
 use lens_lm::generate::{
     FinishReason, GenerateOptions, GenerateRequest, Generated, TokenEvent, generate_with,
 };
-use lens_lm::model::WeightFormat;
 use lens_lm::sampling::Sampling;
 use lens_opd::random::{Purpose, StreamKey};
 use serde_json::json;
 
 use super::open_model::OpenModel;
 use crate::failure::Failure;
+use crate::values::weights;
 
 const DIM: Style = Style::new().dimmed();
 
-/// Continue a prompt.
+/// Continue a prompt with a model
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens generate assets/lab/teacher Hello --max-new-tokens 20
+  lens generate Qwen3-1.7B - --chat --temperature 0 --time")]
 pub(crate) struct Generate {
     /// A model directory or a GGUF file.
     model: PathBuf,
@@ -33,7 +38,7 @@ pub(crate) struct Generate {
     /// A system message to go before it.
     #[arg(long, requires = "chat", value_name = "TEXT")]
     system: Option<String>,
-    /// 0 takes the most likely token every time.
+    /// Sampling temperature; 0 always takes the most likely token.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Keep the fewest most likely tokens that reach this probability together.
@@ -45,16 +50,16 @@ pub(crate) struct Generate {
     /// Keep tokens at least this fraction as likely as the most likely one.
     #[arg(long, default_value_t = 0.0, value_name = "P")]
     min_p: f32,
-    /// Draws come from this seed; the same seed gives the same text.
+    /// The seed of the draws; the same seed gives the same text.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Stop after this many tokens.
     #[arg(long, default_value_t = 256, value_name = "N")]
     max_new_tokens: usize,
-    /// Keep the weights in memory as f32, bf16 or int8.
-    #[arg(long, default_value = "bf16")]
-    weights: WeightFormat,
-    /// Say how long it took after the text.
+    /// How weights are held.
+    #[arg(long, default_value = "bf16", value_parser = weights())]
+    weights: WeightsName,
+    /// Print how long it took after the text.
     #[arg(long, conflicts_with = "json")]
     time: bool,
     /// Print tokens, log-probabilities and text as JSON, all at once.

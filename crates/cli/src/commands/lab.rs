@@ -18,18 +18,24 @@ use serde_json::json;
 
 use crate::assemble;
 use crate::failure::Failure;
-use crate::progress::{bar, note_step};
+use crate::progress::{Tracker, note_step};
+use crate::values::at_least_one;
+use crate::wording::counted;
 
-/// What to do in the laboratory.
+/// Build and examine the laboratory models
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens lab build --out runs/lab --only student-small
+  lens lab examine assets/lab/student-small --teacher assets/lab/teacher --games 50")]
 pub(crate) enum Lab {
-    /// Train the tokenizer, the teachers and the students from scratch on generated games.
+    /// Train the tokenizer, the teachers and the students from scratch on generated games
     Build(Build),
-    /// Let a model play, and see where it does what the expert would do and where it does not.
+    /// Compare a model's actions with the expert's, turn by turn
     Examine(Examine),
 }
 
-/// Let a model play, and see where it does what the expert would do and where it does not.
+/// Compare a model's actions with the expert's, turn by turn
 #[derive(Debug, clap::Args)]
 pub(crate) struct Examine {
     /// The model, a Hugging Face directory.
@@ -37,13 +43,13 @@ pub(crate) struct Examine {
     /// The benchmark, which must have an expert.
     #[arg(long, default_value_t = default_benchmark(), value_parser = PossibleValuesParser::new(registry::names()))]
     benchmark: String,
-    /// The split; one that nobody demonstrated by default.
+    /// The split; one without demonstrations by default.
     #[arg(long)]
     split: Option<String>,
     /// Games to play.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
     games: usize,
-    /// The teacher that comments on the model's wrong plans; the model itself by default.
+    /// A teacher that comments on the model's wrong plans; without it that part is left out.
     #[arg(long, value_name = "MODEL")]
     teacher: Option<PathBuf>,
     /// The seed of the draws.
@@ -54,7 +60,7 @@ pub(crate) struct Examine {
     json: bool,
 }
 
-/// Train the tokenizer, the teachers and the students from scratch on generated games.
+/// Train the tokenizer, the teachers and the students from scratch on generated games
 #[derive(Debug, clap::Args)]
 pub(crate) struct Build {
     /// Where the models go, one folder each.
@@ -66,26 +72,26 @@ pub(crate) struct Build {
     /// The seed of the games, the draws and the weights.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only these models (teacher, student-small, ...); all by default. The tokenizer is made whenever it is not there.
+    /// Build only these models (teacher, student-small, ...); all by default. A missing tokenizer is always built.
     #[arg(long)]
     only: Vec<String>,
-    /// Go on after this many courses: the models in the folder have had them.
-    #[arg(long, default_value_t = 0)]
+    /// Skip the first N stages; the models in --out must have completed them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
     after_course: usize,
-    /// Optimiser steps of every course instead of the recipe's.
+    /// Optimizer steps of every stage instead of the recipe's.
     #[arg(long)]
     steps: Option<u64>,
-    /// Sets of tasks to generate besides the built-in one, where the benchmark can generate any.
+    /// Sets of tasks to generate besides the built-in one, if the benchmark can generate tasks.
     #[arg(long, default_value_t = 1)]
     extra_sets: u64,
-    /// Games a model plays itself before every course of play alone, where the benchmark has an expert: the expert's
-    /// corrections of them are half of what it then learns.
+    /// Before each play stage, roll out N games with the model and take half of the stage's samples from the expert's
+    /// corrections (DAgger). Needs a benchmark with an expert.
     #[arg(long, value_name = "N", default_value_t = 0)]
     own_games: usize,
-    /// Only tasks of these kinds; those the benchmark's profile names for small models by default.
+    /// Use only tasks of these kinds; those the benchmark names for small models by default.
     #[arg(long = "kind")]
     kinds: Vec<String>,
-    /// The most tasks of a kind in a set; all by default.
+    /// Use at most N tasks of a kind in a set; all by default.
     #[arg(long, value_name = "N")]
     tasks_per_kind: Option<usize>,
 }
@@ -129,10 +135,10 @@ impl From<LabError> for Failure {
 impl Examine {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         if !registry::profile(&self.benchmark)?.laboratory.expert {
-            return Err(Failure::user(format!(
-                "{} has no expert to compare a model with; choose another --benchmark",
-                self.benchmark
-            )));
+            return Err(Failure::user_with_hint(
+                format!("{} has no expert to compare a model with", self.benchmark),
+                "choose another --benchmark",
+            ));
         }
         let benchmark = open_set(&self.benchmark, &[], self.seed, 0)?;
         let split = match &self.split {
@@ -146,13 +152,16 @@ impl Examine {
             obeyed: 1.0,
             ..recipe::corpus_options(self.seed, &*benchmark)
         };
-        let policy = assemble::policy(&self.model, WeightsName::F32)?;
+        let policy = assemble::policy(&self.model, "the model to examine", WeightsName::F32)?;
         let teacher = match &self.teacher {
-            Some(teacher) => Some(assemble::policy(teacher, WeightsName::F32)?),
+            Some(teacher) => Some(assemble::policy(teacher, "--teacher", WeightsName::F32)?),
             None => None,
         };
         let own = own_play(&rollout_config(&benchmark, &options), &policy, &tasks, 0, &options)?;
-        let hints = hints(teacher.as_ref().unwrap_or(&policy), &policy, &own.texts)?;
+        let hints = match &teacher {
+            Some(teacher) => Some(hints(teacher, &policy, &own.texts)?),
+            None => None,
+        };
         if self.json {
             let verbs: serde_json::Map<String, serde_json::Value> = own
                 .by_verb
@@ -163,11 +172,13 @@ impl Examine {
                     (verb.clone(), counts)
                 })
                 .collect();
-            let hints = json!({
-                "wrong_plans": hints.plans,
-                "named": hints.named,
-                "approved": hints.approved,
-                "followed": hints.followed,
+            let hints = hints.map(|hints| {
+                json!({
+                    "wrong_plans": hints.plans,
+                    "named": hints.named,
+                    "approved": hints.approved,
+                    "followed": hints.followed,
+                })
             });
             let counts = json!({
                 "split": split,
@@ -188,6 +199,7 @@ impl Examine {
             let same = 100.0 * one.agreed as f64 / one.turns.max(1) as f64;
             writeln!(out, "{verb:<12} {:>7} {same:>7.1}  {}", one.turns, instead.join(", "))?;
         }
+        let Some(hints) = hints else { return Ok(()) };
         let share = |count: usize| 100.0 * count as f64 / hints.plans.max(1) as f64;
         writeln!(
             out,
@@ -230,10 +242,10 @@ impl Build {
             .collect();
         if plans.is_empty() {
             let names: Vec<_> = recipe::plans().iter().map(|plan| plan.name).collect();
-            return Err(Failure::user(format!(
-                "--only names no model; there are {}",
-                names.join(", ")
-            )));
+            return Err(Failure::user_with_hint(
+                "--only names no model of the recipe",
+                format!("there are {}", names.join(", ")),
+            ));
         }
         let tokenizer_path = self.out.join("tokenizer.json");
         let profile = registry::profile(&self.benchmark)?;
@@ -275,15 +287,15 @@ impl Build {
             let courses = plan.courses.len();
             for (number, course) in plan.courses.iter().enumerate().skip(self.after_course) {
                 let what = format!("{} {}/{courses}", plan.name, number + 1);
-                let bar = bar(course.steps, &what);
+                let mut bar = Tracker::new(course.steps, &what);
                 let mut last = f64::NAN;
                 let on_step = |step: u64, report: &LearnReport| {
                     last = report.loss;
-                    note_step(&bar, &what, step, course.steps, report.loss);
+                    note_step(&mut bar, step, report.loss);
                 };
                 let mut played = None;
                 school.teach(&plan, number, &folder, |own| played = Some(own.clone()), on_step)?;
-                bar.finish_and_clear();
+                bar.finish();
                 if let Some(own) = played {
                     writeln!(
                         out,
@@ -296,9 +308,9 @@ impl Build {
                 }
                 writeln!(
                     out,
-                    "{what}: {} parameters, {} steps, last loss {last:.4}, in {}",
+                    "{what}: {} parameters, {}, last loss {last:.4}, in {}",
                     plan.config.parameter_count(),
-                    course.steps,
+                    counted(course.steps, "step"),
                     folder.display()
                 )?;
                 out.flush()?;

@@ -34,54 +34,54 @@ pub(crate) mod webshop;
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Teach the shipped small student with LENS-OPD on built-in games, and show that it learned.
+    /// Train the shipped small student with LENS-OPD and show what changed
     Quickstart(quickstart::Quickstart),
-    /// Train a student with the method the configuration names.
+    /// Train a student with the method the configuration names
     Train(train::Train),
-    /// Let a model play a benchmark and print success rate, score and rounds.
+    /// Play a benchmark with a model and print success rate, score and rounds
     Eval(eval::Eval),
-    /// Train every method on every student with every seed, and print the paper's table.
+    /// Train every method on every student with every seed and print the paper's table
     Sweep(sweep::Sweep),
-    /// Measure what the paper's section 3 shows: support by depth, divergence against gain, what one update moves.
+    /// Measure the paper's section 3 on frozen students: support, gain, response to an update
     Diagnose(diagnose::Diagnose),
-    /// Collect the teacher's successful episodes, which backward curricula replay.
+    /// Collect the teacher's successful episodes, which backward curricula replay
     #[command(subcommand)]
     References(references::References),
-    /// Look at runs in a browser: curves, episodes, forks and tokens.
+    /// Look at runs in a browser: curves, episodes, forks and tokens
     View(view::View),
-    /// Draw the paper's figures from the records of runs or sweeps.
+    /// Draw the paper's figures from the records of runs or sweeps
     Figures(figures::Figures),
-    /// Look for reasons why a run does not learn.
+    /// Look for reasons why a run does not learn
     Doctor(doctor::Doctor),
-    /// Print one episode of a run, or one of its turns with its fork and tokens.
+    /// Print one episode of a run, or one of its turns with its fork and tokens
     Show(show::Show),
-    /// Teach a model demonstrations by supervised learning.
+    /// Fine-tune a model on demonstrations
     Sft(sft::Sft),
-    /// Say what a configuration will cost before it runs: tokens, teacher calls, memory, disk, time.
+    /// Estimate what a configuration costs: tokens, teacher calls, memory, disk, time
     Estimate(estimate::Estimate),
-    /// Build the laboratory models from scratch.
+    /// Build and examine the laboratory models
     #[command(subcommand)]
     Lab(lab::Lab),
-    /// Show, check and import configurations.
+    /// Show, check and import configurations
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Look at a model, convert it, or make a fresh one.
+    /// Inspect, convert and create models
     #[command(subcommand)]
     Model(model::Model),
-    /// Continue a prompt with a model, to try it.
+    /// Continue a prompt with a model
     Generate(generate::Generate),
-    /// Say what a model, or a student and its teacher, think of a response.
+    /// Score a response token by token, under one model or a student and its teacher
     Score(score::Score),
-    /// Measure the engine's speed next to PyTorch and llama.cpp.
+    /// Measure the engine's speed next to PyTorch and llama.cpp
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Play a benchmark yourself in the terminal.
+    /// Play a benchmark yourself, or watch a model play
     #[command(subcommand)]
     Play(play::Play),
-    /// Check and time the environments.
+    /// Replay, watch and time the environments
     #[command(subcommand)]
     Env(env::EnvCommand),
-    /// Say where a benchmark's official data come from, and verify what is there.
+    /// Show where to download a benchmark's official data, and verify a local copy
     #[command(subcommand)]
     Data(data::Data),
 }

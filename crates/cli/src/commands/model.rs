@@ -14,33 +14,37 @@ use lens_lm::init::{FreshWeights, InitSpec};
 
 use crate::failure::Failure;
 
-/// What to do with a model.
+/// Inspect, convert and create models
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens model inspect assets/lab/teacher --check
+  lens model convert model.gguf models/converted --dtype bf16")]
 pub(crate) enum Model {
-    /// Show a model's shape, weights, tokenizer and the memory it needs.
+    /// Show a model's shape, weights, tokenizer and the memory it needs
     Inspect {
         /// A model directory or a GGUF file.
         model: PathBuf,
-        /// List every tensor instead of one line for each kind.
+        /// List every tensor instead of one line per kind.
         #[arg(long)]
         tensors: bool,
-        /// Read all weights and say whether they are finite.
+        /// Read all weights and check that they are finite.
         #[arg(long)]
         check: bool,
-        /// Load the model as f32, bf16 and int8 and say what rounding its weights costs on built-in text.
+        /// Load the model as f32, bf16 and int8 and measure what rounding its weights costs on built-in text.
         #[arg(long)]
         compare: bool,
         /// Print JSON for scripts.
         #[arg(long)]
         json: bool,
     },
-    /// Turn a GGUF file into a model directory, or store a directory's weights in another type.
+    /// Convert a GGUF file to a model directory, or a directory's weights to another type
     Convert {
         /// A model directory or a GGUF file.
         source: PathBuf,
         /// The directory to write.
         target: PathBuf,
-        /// Store the weights as f32, bf16 or f16; without it, as the source stores them (f32 for quantised files).
+        /// Store the weights as f32, bf16 or f16; without it, as the source stores them (f32 for quantized files).
         #[arg(long)]
         dtype: Option<Dtype>,
         /// Take the tokenizer from this folder instead of the GGUF file.
@@ -49,7 +53,7 @@ pub(crate) enum Model {
         #[command(flatten)]
         writing: Writing,
     },
-    /// Make a fresh model with random weights from a TOML description.
+    /// Create a model with random weights from a TOML description
     Init {
         /// The description: family, sizes, seed, tokenizer.
         spec: PathBuf,
@@ -107,10 +111,10 @@ impl Writing {
     ) -> Result<(), Failure> {
         let occupied = std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some());
         if occupied && !self.force {
-            return Err(Failure::user(format!(
-                "{} is not empty; choose another directory, or replace the model in it with --force",
-                target.display()
-            )));
+            return Err(Failure::user_with_hint(
+                format!("{} is not empty", target.display()),
+                "choose another directory, or replace the model in it with --force",
+            ));
         }
         let options = SaveOptions { dtype, shard_limit: self.shard_megabytes * 1_000_000 };
         save(target, files, source, &options)?;
@@ -119,15 +123,15 @@ impl Writing {
         if !files.companions.files.contains_key("tokenizer.json") {
             writeln!(
                 out,
-                "it has no tokenizer yet: copy tokenizer files into it, or use --tokenizer"
+                "it has no tokenizer yet: copy tokenizer files into it, or use --tokenizer FOLDER"
             )?;
         }
         Ok(())
     }
 }
 
-/// Whether a path means a GGUF file.
-pub(crate) fn is_gguf(path: &Path) -> bool {
+/// Whether a path means a single file, which must then be GGUF.
+pub(crate) fn is_single_file(path: &Path) -> bool {
     path.is_file() || path.extension().is_some_and(|end| end == "gguf")
 }
 
@@ -140,7 +144,7 @@ fn convert(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let companions = tokenizer.map(tokenizer_files).transpose()?;
-    if is_gguf(source) {
+    if is_single_file(source) {
         let model = GgufModel::open(source)?;
         let files = match companions {
             Some(companions) => model.files_with(companions),
@@ -160,10 +164,10 @@ fn convert(
         _ => false,
     };
     if same_place {
-        return Err(Failure::user(format!(
-            "{} is read and cannot be written at the same time; choose another directory",
-            source.display()
-        )));
+        return Err(Failure::user_with_hint(
+            format!("{} cannot be read and written at the same time", source.display()),
+            "choose another directory",
+        ));
     }
     let dtype = dtype.unwrap_or_else(|| checkpoint.weights.main_dtype());
     writing.save(target, &checkpoint.files, &checkpoint.weights, dtype, out)
@@ -197,12 +201,12 @@ fn init(
         spec.config(spec_path, loaded.as_ref().map(lens_lm::tokenizer::Tokenizer::real_tokens))?;
     let mut tokens = ModelTokens::default();
     if let Some(loaded) = &loaded {
-        for (key, place) in [
+        for (key, slot) in [
             ("bos_token", &mut tokens.bos),
             ("eos_token", &mut tokens.eos),
             ("pad_token", &mut tokens.pad),
         ] {
-            *place = companions.special_token(key)?.and_then(|token| loaded.id(&token));
+            *slot = companions.special_token(key)?.and_then(|token| loaded.id(&token));
         }
     }
     let weights =

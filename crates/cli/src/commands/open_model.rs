@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use lens_config::schema::WeightsName;
 use lens_lm::checkpoint::{Checkpoint, ModelFiles, TensorSource};
 use lens_lm::gguf::GgufModel;
 use lens_lm::model::{Model, WeightFormat};
 use lens_lm::tokenizer::Tokenizer;
 
-use super::model::is_gguf;
+use super::model::is_single_file;
+use crate::assemble::weight_format;
 use crate::failure::Failure;
 
 /// A model that is open but not loaded yet.
@@ -19,7 +21,7 @@ pub(crate) struct OpenModel {
 
 impl OpenModel {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let (files, source): (ModelFiles, Box<dyn TensorSource>) = if is_gguf(path) {
+        let (files, source): (ModelFiles, Box<dyn TensorSource>) = if is_single_file(path) {
             let model = GgufModel::open(path)?;
             (model.files()?, Box::new(model))
         } else {
@@ -31,8 +33,13 @@ impl OpenModel {
     }
 
     /// Reads and packs the weights.
-    pub(crate) fn load(&self, weights: WeightFormat) -> Result<Model, Failure> {
-        Ok(Model::load(&self.files.config, &*self.source, weights)?)
+    pub(crate) fn load(&self, weights: WeightsName) -> Result<Model, Failure> {
+        self.load_as(weight_format(weights))
+    }
+
+    /// The same for a format of the engine.
+    pub(crate) fn load_as(&self, format: WeightFormat) -> Result<Model, Failure> {
+        Ok(Model::load(&self.files.config, &*self.source, format)?)
     }
 
     /// A token as a person reads it.

@@ -1,6 +1,8 @@
 //! `lens play`: a person plays a benchmark in the terminal.
 
-use std::io::{BufRead, IsTerminal, Write};
+mod input;
+
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,15 +18,22 @@ use lens_opd::random::{Purpose, StreamKey};
 use super::{alfworld, scienceworld, webshop};
 use crate::assemble;
 use crate::failure::Failure;
+use crate::terminal::{output_columns, wrap};
+use crate::wording::counted;
+use input::{Input, Piped, Typed};
 
-/// Which benchmark to play, each with its own options.
+/// Play a benchmark yourself, or watch a model play
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens play alfworld --split valid_unseen --task 3
+  lens play webshop --model runs/webshop/seed-42/checkpoints/step-000060/model")]
 pub(crate) enum Play {
-    /// Household tasks in text: fetch, clean, heat, cool, put away.
+    /// Play household tasks in text: fetch, clean, heat, cool, put away
     Alfworld(alfworld::Play),
-    /// Primary-school science in text: boil, grow, measure, connect, find.
+    /// Play primary-school science in text: boil, grow, measure, connect, find
     Scienceworld(scienceworld::Play),
-    /// Shopping: find, configure and buy what an instruction asks for.
+    /// Play shopping: find, configure and buy what an instruction asks for
     Webshop(webshop::Play),
 }
 
@@ -50,7 +59,7 @@ pub(crate) struct Choice {
     /// The turn limit; the benchmark's own by default.
     #[arg(long)]
     pub(crate) turns: Option<usize>,
-    /// A model to play with, a Hugging Face directory: typing "model" lets it take the next turn.
+    /// A model's Hugging Face directory; typing "model" lets it take the next turn.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 }
@@ -65,11 +74,14 @@ impl Choice {
         let task = self.find(&**benchmark)?;
         let input = std::io::stdin();
         let mut session = Session::new(Arc::clone(benchmark), &task, self.turns)?;
-        session.echo = !input.is_terminal();
         if let Some(model) = &self.model {
-            session.model = Some(assemble::policy(model, WeightsName::F32)?);
+            session.model = Some(assemble::policy(model, "--model", WeightsName::F32)?);
         }
-        session.play(&mut input.lock(), out)
+        if input.is_terminal() {
+            session.play(&mut Typed::new()?, out)
+        } else {
+            session.play(&mut Piped(input.lock()), out)
+        }
     }
 
     fn find(&self, benchmark: &dyn Benchmark) -> Result<Task, Failure> {
@@ -86,17 +98,26 @@ impl Choice {
             Err(_) => tasks.iter().find(|task| task.id == self.task),
         };
         found.cloned().ok_or_else(|| {
-            Failure::user(format!(
-                "split \"{split}\" has no task \"{}\"; give a number below {} or a task's full name",
-                self.task,
-                tasks.len()
-            ))
+            Failure::user_with_hint(
+                format!("split \"{split}\" has no task \"{}\"", self.task),
+                format!("give a number below {} or a task's full name", tasks.len()),
+            )
         })
     }
 }
 
-const RULES: &str = "Type an action or its number. Also: undo, hint, score, actions, quit.";
-const MODEL_RULE: &str = "Type \"model\" to let the model take the next turn.";
+const RULES: &str = "Type an action or its number; \"help\" lists the other commands.";
+
+/// What a line can be besides an action.
+const COMMANDS: [(&str, &str); 7] = [
+    ("undo", "take back the last action"),
+    ("hint", "ask the benchmark's expert"),
+    ("score", "show the score and the turns used"),
+    ("actions", "list the actions again"),
+    ("model", "let the model take the next turn (with --model)"),
+    ("help", "show this list"),
+    ("quit", "leave the game"),
+];
 
 /// The longest response of a model that plays along.
 const MODEL_TOKENS: usize = 512;
@@ -109,8 +130,6 @@ pub(crate) struct Session {
     /// The steps so far, each with the state before it.
     past: Vec<(PastStep, Snapshot, View)>,
     turn_limit: usize,
-    /// Repeat what was read, because no terminal shows it.
-    pub(crate) echo: bool,
     /// A model that takes turns when asked to.
     pub(crate) model: Option<NativePolicy>,
 }
@@ -126,67 +145,77 @@ impl Session {
         let mut environment = Arc::clone(&benchmark).environment()?;
         let view = environment.reset(task)?;
         let past = Vec::new();
-        Ok(Self { benchmark, environment, view, past, turn_limit, echo: false, model: None })
+        Ok(Self { benchmark, environment, view, past, turn_limit, model: None })
     }
 
     /// Reads lines and plays them until `quit` or the end of the input.
-    pub(crate) fn play(
-        &mut self,
-        input: &mut dyn BufRead,
-        out: &mut dyn Write,
-    ) -> Result<(), Failure> {
-        writeln!(out, "{RULES}")?;
-        if self.model.is_some() {
-            writeln!(out, "{MODEL_RULE}")?;
-        }
-        writeln!(out)?;
-        writeln!(out, "Task: {}\n", self.view.task)?;
+    fn play(&mut self, input: &mut dyn Input, out: &mut dyn Write) -> Result<(), Failure> {
+        writeln!(out, "{RULES}\n")?;
+        writeln!(out, "{}\n", wrap(&format!("Task: {}", self.view.task), output_columns()))?;
         self.show(out)?;
-        let mut line = String::new();
         loop {
-            write!(out, "> ")?;
-            out.flush()?;
-            line.clear();
-            if input.read_line(&mut line)? == 0 {
-                writeln!(out)?;
-                return Ok(());
-            }
-            let text = line.trim_end_matches(['\n', '\r']);
-            if self.echo {
-                writeln!(out, "{text}")?;
-            }
-            match text.trim() {
+            let turn = (self.view.turn + 1).min(self.turn_limit);
+            let prompt = format!("[{turn}/{}] > ", self.turn_limit);
+            let Some(line) = input.line(&prompt, &self.words(), out)? else { return Ok(()) };
+            match line.trim() {
+                "" => {}
                 "quit" => return Ok(()),
+                "help" => show_help(out)?,
                 "undo" => self.undo(out)?,
                 "hint" => self.hint(out)?,
                 "score" => self.score(out)?,
                 "actions" => self.show_actions(out)?,
                 "model" => self.let_model_act(out)?,
-                _ => self.act(text, out)?,
+                text => {
+                    if let Some(action) = self.chosen(text, input, out)? {
+                        self.act(action, out)?;
+                    }
+                }
             }
         }
+    }
+
+    /// What a line can be completed to.
+    fn words(&self) -> Vec<String> {
+        let actions = match &self.view.actions {
+            Actions::Commands(commands) => commands.clone(),
+            Actions::Templates { templates, .. } => templates.clone(),
+            Actions::Free => Vec::new(),
+        };
+        let commands = COMMANDS.iter().map(|(word, _)| (*word).to_owned());
+        actions.into_iter().chain(commands).collect()
+    }
+
+    /// The action that a line means; `None` if it means none.
+    fn chosen(
+        &self,
+        text: &str,
+        input: &mut dyn Input,
+        out: &mut dyn Write,
+    ) -> Result<Option<String>, Failure> {
+        let action = match (&self.view.actions, text.parse::<usize>()) {
+            (Actions::Commands(commands), Ok(number)) => {
+                let chosen = number.checked_sub(1).and_then(|index| commands.get(index));
+                let Some(command) = chosen else {
+                    writeln!(out, "There are actions 1 to {}.", commands.len())?;
+                    return Ok(None);
+                };
+                command.clone()
+            }
+            _ => text.to_owned(),
+        };
+        fill_in(&action, input, out)
     }
 
     fn over(&self) -> bool {
         self.view.status != Status::Running || self.view.turn >= self.turn_limit
     }
 
-    fn act(&mut self, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    fn act(&mut self, action: String, out: &mut dyn Write) -> Result<(), Failure> {
         if self.over() {
             writeln!(out, "The game is over: undo or quit.")?;
             return Ok(());
         }
-        let action = match (&self.view.actions, text.trim().parse::<usize>()) {
-            (Actions::Commands(commands), Ok(number)) => {
-                let chosen = number.checked_sub(1).and_then(|index| commands.get(index));
-                let Some(command) = chosen else {
-                    writeln!(out, "There are actions 1 to {}.", commands.len())?;
-                    return Ok(());
-                };
-                command.clone()
-            }
-            _ => text.to_owned(),
-        };
         let snapshot = self.environment.snapshot()?;
         let next = self.environment.step(&action)?;
         let before = std::mem::replace(&mut self.view, next);
@@ -218,7 +247,10 @@ impl Session {
         };
         let decision = if self.over() { None } else { expert.decide(&self.window()) };
         match decision {
-            Some(decision) => writeln!(out, "{} Try: {}", decision.thought, decision.action)?,
+            Some(decision) => {
+                writeln!(out, "{}", wrap(&decision.thought, output_columns()))?;
+                writeln!(out, "  Try: {}", decision.action)?;
+            }
             None => writeln!(out, "The expert has no advice here.")?,
         }
         Ok(())
@@ -233,7 +265,7 @@ impl Session {
     /// The model answers the very prompt it is trained on, and its action is carried out.
     fn let_model_act(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
         let Some(model) = &self.model else {
-            writeln!(out, "No model plays along; start with --model DIRECTORY.")?;
+            writeln!(out, "There is no model in this game; start it with --model FOLDER.")?;
             return Ok(());
         };
         if self.over() {
@@ -258,7 +290,7 @@ impl Session {
         let text = model.codec().text(&answer.tokens).map_err(broken)?;
         writeln!(out, "model: {}\n", text.trim())?;
         match parse::action(&text) {
-            Some(action) => self.act(action, out),
+            Some(action) => self.act(action.to_owned(), out),
             None => Ok(writeln!(out, "There is no action in that.")?),
         }
     }
@@ -274,20 +306,23 @@ impl Session {
 
     fn show(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let bold = anstyle::Style::new().bold();
-        writeln!(out, "{bold}{}{bold:#}\n", self.view.observation.trim_end())?;
+        let seen = wrap(self.view.observation.trim_end(), output_columns());
+        writeln!(out, "{bold}{seen}{bold:#}\n")?;
         match self.view.status {
             Status::Ended { success: true } => {
                 writeln!(
                     out,
-                    "Done: success after {} turns, score {}.",
-                    self.view.turn, self.view.score
+                    "Done: success after {}, score {}.",
+                    counted(self.view.turn as u64, "turn"),
+                    self.view.score
                 )?;
             }
             Status::Ended { success: false } => {
                 writeln!(
                     out,
-                    "Over after {} turns without success, score {}.",
-                    self.view.turn, self.view.score
+                    "Over after {} without success, score {}.",
+                    counted(self.view.turn as u64, "turn"),
+                    self.view.score
                 )?;
             }
             Status::Running if self.over() => {
@@ -306,11 +341,53 @@ impl Session {
                 }
             }
             Actions::Templates { templates, objects } => {
-                writeln!(out, "actions: {}", templates.join(", "))?;
-                writeln!(out, "objects: {}", objects.join(", "))?;
+                let columns = output_columns();
+                for (name, list) in [("actions", templates), ("objects", objects)] {
+                    writeln!(out, "{}", wrap(&format!("{name}: {}", list.join(", ")), columns))?;
+                }
             }
             Actions::Free => writeln!(out, "actions: any text")?,
         }
         Ok(())
+    }
+}
+
+fn show_help(out: &mut dyn Write) -> Result<(), Failure> {
+    for (word, what) in COMMANDS {
+        writeln!(out, "{word:>9}  {what}")?;
+    }
+    Ok(())
+}
+
+/// An action whose blank, such as the query of `search[<query>]`, was asked for; `None` if nothing was said.
+fn fill_in(
+    action: &str,
+    input: &mut dyn Input,
+    out: &mut dyn Write,
+) -> Result<Option<String>, Failure> {
+    let blank = action.find('<').zip(action.find('>')).filter(|(open, close)| open < close);
+    let Some((open, close)) = blank else { return Ok(Some(action.to_owned())) };
+    let name = &action[open + 1..close];
+    let Some(words) = input.line(&format!("{name}: "), &[], out)? else { return Ok(None) };
+    let words = words.trim();
+    if words.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(format!("{}{words}{}", &action[..open], &action[close + 1..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_asks_for_its_words() {
+        let mut out = Vec::new();
+        let mut fill = |action: &str, typed: &str| {
+            fill_in(action, &mut Piped(typed.as_bytes()), &mut out).ok().flatten()
+        };
+        assert_eq!(fill("search[<query>]", "red shoes\n"), Some("search[red shoes]".to_owned()));
+        assert_eq!(fill("search[<query>]", "\n"), None, "nothing to search for");
+        assert_eq!(fill("click[back]", ""), Some("click[back]".to_owned()));
     }
 }

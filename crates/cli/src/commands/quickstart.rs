@@ -1,32 +1,45 @@
-//! `lens quickstart`: teach the shipped small student and show that it learned.
+//! `lens quickstart`: train the shipped small student and show what changed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lens_config::{Config, resolve};
+use lens_config::{Config, changes, resolve, resolve_text};
 use lens_opd::methods::MethodName;
+use lens_records::RunFolder;
 use lens_train::{Finish, Opening, Run};
 
 use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::plot::{Line, Plot};
-use crate::progress::TrainingBars;
+use crate::plot::{Line, Plot, Range};
+use crate::progress::TrainingBar;
+use crate::results::{Results, hint_examples, newest_model, open_run};
 use crate::run_seed::run_seed;
+use crate::values::at_least_one;
+use crate::wording::counted;
 
-/// Teach the shipped small student with LENS-OPD on built-in games, and show that it learned.
+/// The laboratory's configuration, for when no file is at hand.
+const LABORATORY: &str = include_str!("../../../../configs/laboratory.toml");
+
+/// Train the shipped small student with LENS-OPD and show what changed
+///
+/// A finished run with the same settings is not repeated, and an interrupted one is resumed.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens quickstart
+  lens quickstart --compare --steps 60")]
 pub(crate) struct Quickstart {
-    /// Also run plain OPD with the same number of optimizer steps.
+    /// Also train with plain OPD for the same number of optimizer steps.
     #[arg(long)]
     compare: bool,
     /// Optimizer steps.
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
     steps: u64,
     /// Tasks per split in each evaluation.
-    #[arg(long, default_value_t = 48)]
+    #[arg(long, default_value_t = 48, value_parser = at_least_one)]
     tasks: usize,
     /// The seed.
     #[arg(long, default_value_t = 42)]
@@ -37,6 +50,9 @@ pub(crate) struct Quickstart {
     /// The folder with the shipped models.
     #[arg(long, default_value = "assets/lab")]
     models: PathBuf,
+    /// Start over where a run is already; the old one is moved aside.
+    #[arg(long)]
+    force: bool,
 }
 
 impl Quickstart {
@@ -44,47 +60,29 @@ impl Quickstart {
         for name in ["teacher", "student-small"] {
             let folder = self.models.join(name);
             if !folder.is_dir() {
-                return Err(Failure::user(format!(
-                    "there is no model in {}; run lens in the project's folder, where assets/lab is, or give --models",
-                    folder.display()
-                )));
+                return Err(Failure::user_with_hint(
+                    format!("there is no model in {}", folder.display()),
+                    "run lens in the project's folder, where assets/lab is, or give --models FOLDER",
+                ));
             }
         }
-        let stop = interrupt::stop_flag()?;
+        let stop = interrupt::stop_flag();
         let mut methods = vec![MethodName::Lens];
         if self.compare {
             methods.push(MethodName::Opd);
         }
-        let mut curves = Vec::new();
-        let mut summaries = Vec::new();
+        let mut runs = Vec::new();
         for method in methods {
-            let config = self.config(method)?;
-            let (bars, model) = self.one(&config, &stop, out)?;
-            let splits: Vec<String> = config.task.eval_splits.clone();
-            for split in &splits {
-                let points: Vec<(f64, f64)> = bars
-                    .evaluations
-                    .iter()
-                    .filter(|(_, name, _)| name == split)
-                    .map(|(step, _, rate)| (*step as f64, *rate))
-                    .collect();
-                curves.push(Line { name: format!("{method} {split}"), points });
-            }
-            summaries.push((method, bars, model));
-        }
-        for (method, bars, model) in &summaries {
-            report(*method, bars, model, out)?;
+            runs.push((method, self.run_method(&self.config(method)?, &stop, out)?));
         }
         let path = self.out.join("quickstart.svg");
-        let plot = Plot {
-            title: "Success rate while learning".to_owned(),
-            x: "optimizer steps".to_owned(),
-            y: "success, %".to_owned(),
-            lines: curves,
-        };
-        lens_train::files::write_atomically(&path, plot.svg().as_bytes())?;
+        let read: Vec<_> = runs.iter().map(|(method, run)| (*method, Results::read(run))).collect();
+        lens_train::files::write_atomically(&path, plot(&read).svg().as_bytes())?;
+        for ((method, run), (_, results)) in runs.iter().zip(&read) {
+            report(*method, run, results, out)?;
+        }
         writeln!(out, "\nplot: {}", path.display())?;
-        if let Some((_, _, model)) = summaries.first() {
+        if let Some(model) = runs.first().and_then(|(_, run)| newest_model(run)) {
             let model = model.display();
             let lens = assemble::called_as();
             writeln!(out, "measure it: {lens} eval {model} configs/laboratory.toml")?;
@@ -104,123 +102,114 @@ impl Quickstart {
             format!("train.save_interval={}", self.steps),
             format!("seeds=[{}]", self.seed),
             format!("eval.tasks_during_training={}", self.tasks),
-            "train.eval_interval=20".to_owned(),
-            "eval.workers=64".to_owned(),
         ];
-        let mut config = resolve(&[], &overrides)?.config;
-        laboratory(&mut config, &self.models);
+        let name = Path::new("configs/laboratory.toml");
+        let mut config = resolve_text(name, LABORATORY, &overrides)?.config;
+        config.student.path = self.models.join("student-small");
+        config.teacher.path = self.models.join("teacher");
         config.output.clone_from(&self.out);
         Ok(config)
     }
 
-    fn one(
+    /// Trains with one method, unless that was done before.
+    fn run_method(
         &self,
         config: &Config,
         stop: &Arc<AtomicBool>,
         out: &mut dyn Write,
-    ) -> Result<(TrainingBars, PathBuf), Failure> {
+    ) -> Result<RunFolder, Failure> {
+        let folder = Run::folder(config, self.seed);
+        let opening = match RunFolder::open(&folder) {
+            None => Opening::New,
+            Some(_) if self.force => Opening::Replace,
+            Some(run) => {
+                check_settings(config, &folder)?;
+                if Results::read(&run).steps >= config.train.steps && newest_model(&run).is_some() {
+                    writeln!(out, "reusing the finished run in {}", folder.display())?;
+                    return Ok(run);
+                }
+                writeln!(out, "resuming the run in {}", folder.display())?;
+                Opening::Resume
+            }
+        };
         writeln!(
             out,
-            "{}: {} optimizer steps on built-in {} games, student {}, teacher {}",
+            "{}: {} on built-in {} games, student {}, teacher {}",
             config.method,
-            config.train.steps,
+            counted(config.train.steps, "optimizer step"),
             config.task.benchmark,
             config.student.path.display(),
             config.teacher.path.display()
         )?;
         out.flush()?;
-        let folder = Run::folder(config, self.seed);
-        let resume = folder.join("config.toml").exists();
-        let opening = if resume { Opening::Resume } else { Opening::New };
-        let mut bars = TrainingBars::new(config);
-        let (run, finish) = run_seed(config, self.seed, opening, stop, &mut bars, |bars, run| {
-            bars.resumed_at(run.step());
+        let mut bar = TrainingBar::new(config);
+        let (run, finish) = run_seed(config, self.seed, opening, stop, &mut bar, |bar, run| {
+            bar.start_at(run.step());
         })?;
-        bars.finish();
+        bar.finish();
         match finish {
-            Finish::Done => Ok((bars, run.model_folder())),
+            Finish::Done => open_run(run.path()),
             Finish::Interrupted => Err(Failure::Interrupted(format!(
-                "stopped after {} steps, everything is saved; run the same command again to go on",
-                run.step()
+                "stopped after {}, everything is saved; run the same command again to resume",
+                counted(run.step(), "step")
             ))),
         }
     }
 }
 
-/// The laboratory's settings, the same as `configs/laboratory.toml`, for when no file is at hand.
-pub(crate) fn laboratory(config: &mut Config, models: &Path) {
-    config.student.path = models.join("student-small");
-    config.teacher.path = models.join("teacher");
-    config.teacher.weights = lens_config::schema::WeightsName::F32;
-    config.rollout.max_prompt_tokens = 1536;
-    config.rollout.max_response_tokens = 48;
-    config.eval.max_tokens = 48;
-    config.optimizer.lr = 2e-4;
-    config.methods.locate.residence = 2;
-    config.methods.tcod.residence = 2;
-    config.task.references = "expert-plans".to_owned();
+/// Refuses a run that is there with other settings: its results would not be those that were asked for.
+fn check_settings(config: &Config, folder: &Path) -> Result<(), Failure> {
+    let began = resolve(&[folder.join("config.toml")], &[])?.config;
+    let wanted = assemble::with_models(config)?.with_absolute_paths();
+    match changes::between(&began, &wanted).into_iter().find(|change| change.key != "output") {
+        None => Ok(()),
+        Some(change) => Err(Failure::user_with_hint(
+            format!(
+                "{} holds a run with other settings: `{}` is {} there and {} here",
+                folder.display(),
+                change.key,
+                change.before,
+                change.after
+            ),
+            "start over with --force, or choose another folder with --out FOLDER",
+        )),
+    }
+}
+
+fn plot(results: &[(MethodName, Results)]) -> Plot {
+    let mut lines = Vec::new();
+    for (method, results) in results {
+        for split in results.splits() {
+            let points = results
+                .of_split(split)
+                .map(|evaluation| (evaluation.step as f64, evaluation.all.success_rate));
+            lines.push(Line { name: format!("{method} {split}"), points: points.collect() });
+        }
+    }
+    Plot {
+        title: "Success rate while learning".to_owned(),
+        x: "optimizer steps".to_owned(),
+        y: "success, %".to_owned(),
+        range: Range::Percent,
+        lines,
+    }
 }
 
 fn report(
     method: MethodName,
-    bars: &TrainingBars,
-    model: &Path,
+    run: &RunFolder,
+    results: &Results,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     writeln!(out, "\n{method}")?;
-    writeln!(out, "  {:<16} {:>10} {:>10}", "success, %", "before", "after")?;
-    let mut splits: Vec<&String> = bars.evaluations.iter().map(|(_, split, _)| split).collect();
-    splits.sort();
-    splits.dedup();
-    for split in splits {
-        let rates: Vec<f64> = bars
-            .evaluations
-            .iter()
-            .filter(|(_, name, _)| name == split)
-            .map(|(_, _, rate)| *rate)
-            .collect();
-        if let (Some(first), Some(last)) = (rates.first(), rates.last()) {
-            writeln!(out, "  {split:<16} {first:>10.1} {last:>10.1}")?;
-        }
+    results.print_success(out)?;
+    results.print_method(out)?;
+    for example in hint_examples(run) {
+        example.print(out)?;
     }
-    if let (Some(first), Some(last)) = (bars.horizons.first(), bars.horizons.last()) {
-        writeln!(
-            out,
-            "  horizon: {first} turn(s) at the start, {last} at the end, {} batches",
-            bars.horizons.len()
-        )?;
+    results.print_costs(out)?;
+    if let Some(model) = newest_model(run) {
+        writeln!(out, "  the student is in {}", model.display())?;
     }
-    let (asked, complete, accepted) = bars.forks;
-    if asked > 0 {
-        writeln!(out, "  hints: {asked} asked for, {complete} validated, {accepted} kept")?;
-        for example in &bars.examples {
-            let verdict = if example.accepted { "kept" } else { "refused" };
-            writeln!(out, "    task: {}", example.task)?;
-            writeln!(out, "      the student planned: {}", example.planned)?;
-            writeln!(out, "      the teacher said:    {}", example.hint)?;
-            writeln!(out, "      with it, it did:     {}", example.guided)?;
-            writeln!(out, "      gain {:+.3}: {verdict}", example.gain)?;
-        }
-    }
-    writeln!(out, "  the student is in {}", model.display())?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_built_in_settings_are_those_of_the_laboratory_file() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/laboratory.toml");
-        let of_file = resolve(&[file], &[]).expect("it is sound").config;
-        let mut built_in = resolve(&[], &[]).expect("defaults are sound").config;
-        laboratory(&mut built_in, Path::new("assets/lab"));
-        // What a run is called and how long it is differs on purpose.
-        built_in.name.clone_from(&of_file.name);
-        built_in.seeds.clone_from(&of_file.seeds);
-        built_in.train.clone_from(&of_file.train);
-        built_in.eval.workers = of_file.eval.workers;
-        assert_eq!(built_in, of_file);
-    }
 }

@@ -10,14 +10,19 @@ use lens_train::run::rollout_config;
 use super::config::ConfigArgs;
 use crate::assemble;
 use crate::failure::Failure;
-use crate::progress::bar;
+use crate::progress::Tracker;
+use crate::values::at_least_one;
 
-/// Collect the successful episodes that backward curricula replay.
+/// Collect the successful episodes that backward curricula replay
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens references collect configs/laboratory.toml --out references.jsonl
+  lens references collect configs/laboratory.toml --out references.jsonl --attempts 3 --limit 100")]
 pub(crate) enum References {
-    /// Let the configuration's teacher play each training task, and keep its successes.
+    /// Play each training task with the configuration's teacher and keep its successes
     ///
-    /// An interrupted collection goes on where it stopped when it is called again. Set `task.references` to the file to
+    /// Run an interrupted collection again to resume it. Set `task.references` to the file to
     /// use it; the run records a hash of it.
     Collect(Collect),
 }
@@ -38,7 +43,7 @@ pub(crate) struct Collect {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
     /// Collect for the first N tasks only.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// Write to this file instead of the one `task.references` names.
     #[arg(long, value_name = "FILE")]
@@ -65,7 +70,8 @@ impl Collect {
                 .map_err(|error| Failure::user(format!("{}: {error}", folder.display())))?;
         }
         let benchmark = assemble::benchmark(&config)?;
-        let teacher = assemble::policy(&config.teacher.path, config.teacher.weights)?;
+        let teacher =
+            assemble::policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
         let mut tasks = benchmark.tasks(&config.task.train_split)?;
         tasks.truncate(self.limit.unwrap_or(usize::MAX));
         let collection = Collection {
@@ -75,12 +81,12 @@ impl Collect {
             attempts: self.attempts,
             workers: config.eval.workers,
         };
-        let bar = bar(tasks.len() as u64, "references");
+        let mut bar = Tracker::new(tasks.len() as u64, "task");
         let found = collection.collect(&teacher, &tasks, &path, |settled, solved| {
-            bar.set_position(settled as u64);
-            bar.set_message(format!("{solved} solved"));
+            bar.move_to(settled as u64);
+            bar.doing(&format!("{solved} solved"));
         })?;
-        bar.finish_and_clear();
+        bar.finish();
         let solved =
             found.iter().filter(|one| tasks.iter().any(|task| task.id == one.task)).count();
         let mean = found.iter().map(|one| one.actions.len()).sum::<usize>() as f64

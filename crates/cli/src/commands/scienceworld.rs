@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// Which simulator, and what it may use.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Simulator {
-    /// The simulator: scienceworld.jar, the wheel, or a folder with either. Without it LENS_SCIENCEWORLD and the usual
+    /// The simulator: scienceworld.jar, the wheel, or a folder with either; by default LENS_SCIENCEWORLD and the usual
     /// places of Python packages are searched.
     #[arg(long, value_name = "PATH")]
     simulator: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub(crate) struct Simulator {
     /// "easy", nothing, or names joined by commas.
     #[arg(long, default_value = "easy")]
     simplifications: String,
-    /// How many Java virtual machines; one for each processor by default, at most eight.
+    /// How many Java virtual machines; one per processor by default, at most eight.
     #[arg(long, value_name = "NUMBER")]
     machines: Option<usize>,
 }
@@ -60,7 +60,7 @@ impl Simulator {
     }
 }
 
-/// Play ScienceWorld.
+/// Play primary-school science in text: boil, grow, measure, connect, find
 #[derive(Debug, clap::Args)]
 pub(crate) struct Play {
     #[command(flatten)]
@@ -79,7 +79,7 @@ impl Play {
     }
 }
 
-/// Replay recordings of the simulator's own Python package.
+/// Replay recordings of ScienceWorld's own Python package and print every difference
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub(crate) struct Replay {
     /// Files of recordings (.jsonl or .jsonl.zst).
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     golden: Vec<PathBuf>,
-    /// Episodes played side by side; three to a machine by default.
+    /// Episodes played side by side; three per machine by default.
     #[arg(long, value_name = "NUMBER")]
     workers: Option<usize>,
     /// Print at most this many differences of each file.

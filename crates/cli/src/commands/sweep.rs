@@ -20,28 +20,33 @@ use super::config::ConfigArgs;
 use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::progress::RunLines;
+use crate::progress::{SweepBar, SweepRun};
 use crate::run_seed::run_seed;
+use crate::values::{at_least_one, method};
 use table::Table;
 
-/// Train every method on every student with every seed, evaluate the results and print the paper's table.
+/// Train every method on every student with every seed and print the paper's table
 ///
-/// A sweep that was stopped goes on where it was: finished runs are not repeated, and a run under way is resumed from
-/// its last checkpoint. All runs share the configuration; only method, student and seed differ.
+/// Run an interrupted sweep again to resume it: finished runs are not repeated, and a run under way is resumed from its
+/// last checkpoint. All runs share the configuration; only method, student and seed differ.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens sweep configs/laboratory.toml --jobs 2
+  lens sweep configs/laboratory.toml --methods opd,lens --set seeds=[1,2,3] --format markdown")]
 pub(crate) struct Sweep {
     #[command(flatten)]
     config: ConfigArgs,
     /// The methods; all of them by default.
-    #[arg(long, value_delimiter = ',', value_name = "METHOD")]
+    #[arg(long, value_delimiter = ',', value_name = "METHOD", value_parser = method())]
     methods: Vec<MethodName>,
     /// The students' directories; the configuration's student by default.
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     students: Vec<PathBuf>,
-    /// Only the first N tasks of each split in the final evaluation.
-    #[arg(long, value_name = "N")]
+    /// Play only the first N tasks of each split in the final evaluation.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
-    /// Runs side by side; the cores are shared out among them. Results do not depend on it.
+    /// Runs side by side, which share the cores. Results do not depend on it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
     /// How the table is printed.
@@ -66,22 +71,25 @@ struct Final {
 
 impl Sweep {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let stop = interrupt::stop_flag()?;
+        let stop = interrupt::stop_flag();
         let config = self.config.resolve()?.config;
         let methods =
             if self.methods.is_empty() { MethodName::ALL.to_vec() } else { self.methods.clone() };
-        let students = if self.students.is_empty() {
-            vec![config.student.path.clone()]
+        let (named, key) = if self.students.is_empty() {
+            (std::slice::from_ref(&config.student.path), "student.path")
         } else {
-            self.students.clone()
+            (self.students.as_slice(), "--students")
         };
+        let mut students = Vec::new();
+        for path in named {
+            students.push((model_name(path)?, assemble::model_folder(path, key)?));
+        }
         let mut table = Table::new(&config);
         let mut jobs = VecDeque::new();
-        for path in &students {
-            let name = model_name(path)?;
+        for (name, path) in &students {
             for &method in &methods {
                 for &seed in &config.seeds {
-                    jobs.push_back(job(&config, path, &name, method, seed));
+                    jobs.push_back(job(&config, path, name, method, seed));
                 }
             }
         }
@@ -89,8 +97,14 @@ impl Sweep {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let workers = usize::from(self.jobs).min(total);
         let threads = (cores / workers.max(1)).max(1);
-        let shared =
-            Shared { jobs: Mutex::new(jobs), done: Mutex::default(), stop, limit: self.limit };
+        let bar = SweepBar::new(total, config.train.steps);
+        let shared = Shared {
+            jobs: Mutex::new(jobs),
+            done: Mutex::default(),
+            stop,
+            limit: self.limit,
+            bar: bar.clone(),
+        };
         let failure = std::thread::scope(|scope| {
             let handles: Vec<_> =
                 (0..workers).map(|_| scope.spawn(|| shared.work(threads, total))).collect();
@@ -103,13 +117,13 @@ impl Sweep {
             }
             failure
         });
+        bar.finish();
         if let Some(failure) = failure {
             return Err(failure);
         }
-        for path in &students {
-            let name = model_name(path)?;
+        for (name, path) in &students {
             let before = self.untrained(&config, path)?;
-            table.untrained(&name, &before);
+            table.untrained(name, &before);
         }
         let done = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (job, result) in done {
@@ -152,7 +166,7 @@ fn evaluate(
     seed: u64,
     limit: Option<usize>,
 ) -> Result<Vec<Evaluation>, Failure> {
-    let policy = assemble::policy(model, config.student.weights)?;
+    let policy = assemble::policy(model, "student.path", config.student.weights)?;
     let benchmark = assemble::benchmark(config)?;
     let evaluator = evaluator(config, &rollout_config(config, &benchmark));
     let mut all = Vec::new();
@@ -170,6 +184,7 @@ struct Shared {
     done: Mutex<Vec<(Job, Final)>>,
     stop: Arc<AtomicBool>,
     limit: Option<usize>,
+    bar: SweepBar,
 }
 
 impl Shared {
@@ -185,15 +200,16 @@ impl Shared {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
-            let result = pool.install(|| self.one(&job))?;
+            let mut run = self.bar.run(&job.config.name, job.seed);
+            let result = pool.install(|| self.run_job(&job, &mut run))?;
             let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
             done.push((job.clone(), result));
-            RunLines::new(&job.config.name, job.seed).finished(done.len(), total);
+            run.finished(job.config.train.steps, done.len(), total);
         }
     }
 
     /// Runs one job to its end, or takes over what an earlier sweep left.
-    fn one(&self, job: &Job) -> Result<Final, Failure> {
+    fn run_job(&self, job: &Job, progress: &mut SweepRun) -> Result<Final, Failure> {
         let config = &job.config;
         let folder = Run::folder(config, job.seed);
         let result_file = folder.join(match self.limit {
@@ -208,8 +224,10 @@ impl Shared {
             return Ok(result);
         }
         let opening = if begun { Opening::Resume } else { Opening::New };
-        let mut lines = RunLines::new(&config.name, job.seed);
-        let (run, finish) = run_seed(config, job.seed, opening, &self.stop, &mut lines, |_, _| {})?;
+        let (run, finish) =
+            run_seed(config, job.seed, opening, &self.stop, progress, |progress, run| {
+                progress.reached(run.step());
+            })?;
         if finish == Finish::Interrupted {
             return Err(interrupted());
         }
@@ -223,7 +241,7 @@ impl Shared {
 
 fn interrupted() -> Failure {
     Failure::Interrupted(
-        "stopped, everything is saved; run the same command again to go on".to_owned(),
+        "stopped, everything is saved; run the same command again to resume".to_owned(),
     )
 }
 
@@ -235,15 +253,18 @@ fn begun(config: &Config, folder: &Path) -> Result<bool, Failure> {
         return Ok(false);
     }
     let began = resolve(std::slice::from_ref(&file), &[])?.config;
-    let wanted = config.clone().with_absolute_paths();
+    let wanted = assemble::with_models(config)?.with_absolute_paths();
     match changes::between(&began, &wanted).into_iter().find(|change| change.key != "output") {
         None => Ok(true),
-        Some(change) => Err(Failure::user(format!(
-            "{} belongs to a run with another configuration (`{}` was {} and is {}); give this sweep another name with --set name=...",
-            file.display(),
-            change.key,
-            change.before,
-            change.after
-        ))),
+        Some(change) => Err(Failure::user_with_hint(
+            format!(
+                "{} belongs to a run with another configuration: `{}` was {} and is {}",
+                file.display(),
+                change.key,
+                change.before,
+                change.after
+            ),
+            "give this sweep another name with --set name=NAME",
+        )),
     }
 }

@@ -12,11 +12,17 @@ use super::config::ConfigArgs;
 use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::progress::TrainingBars;
+use crate::progress::TrainingBar;
+use crate::results::{Results, open_run};
 use crate::run_seed::run_seed;
+use crate::wording::counted;
 
-/// Train a student with the method the configuration names.
+/// Train a student with the method the configuration names
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens train configs/laboratory.toml --set method=opd --seed 42
+  lens train --resume runs/laboratory/seed-42 --set train.steps=120")]
 pub(crate) struct Train {
     #[command(flatten)]
     config: ConfigArgs,
@@ -33,10 +39,10 @@ pub(crate) struct Train {
 
 impl Train {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let stop = interrupt::stop_flag()?;
+        let stop = interrupt::stop_flag();
         if let Some(folder) = &self.resume {
             let (config, seed) = of_folder(folder, &self.config.overrides)?;
-            return train(&config, seed, Opening::Resume, &stop, out).map(|_| ());
+            return train(&config, seed, Opening::Resume, &stop, out);
         }
         let config = self.config.resolve()?.config;
         let seeds = match self.seed {
@@ -53,15 +59,14 @@ impl Train {
 
 /// The configuration and seed of a run that is there.
 fn of_folder(folder: &Path, overrides: &[String]) -> Result<(Config, u64), Failure> {
-    let file = folder.join("config.toml");
-    if !file.exists() {
-        return Err(Failure::user(format!(
-            "{} is not a run: it has no config.toml; give a folder such as runs/NAME/seed-42",
-            folder.display()
-        )));
-    }
-    let mut config = resolve(&[file], overrides)?.config;
-    let wrong = || Failure::user(format!("{} is not a run's folder NAME/seed-N", folder.display()));
+    open_run(folder)?;
+    let mut config = resolve(&[folder.join("config.toml")], overrides)?.config;
+    let wrong = || {
+        Failure::user_with_hint(
+            format!("{} is not a run's folder", folder.display()),
+            "a run's folder is called NAME/seed-N",
+        )
+    };
     let absolute = folder.canonicalize()?;
     let seed = absolute
         .file_name()
@@ -73,42 +78,50 @@ fn of_folder(folder: &Path, overrides: &[String]) -> Result<(Config, u64), Failu
     Ok((config, seed))
 }
 
-/// Runs one seed; gives the path of the trained model.
-pub(crate) fn train(
+/// Runs one seed and prints a summary.
+fn train(
     config: &Config,
     seed: u64,
     opening: Opening,
     stop: &Arc<AtomicBool>,
     out: &mut dyn Write,
-) -> Result<PathBuf, Failure> {
+) -> Result<(), Failure> {
     assemble::set_threads(config.threads)?;
-    let mut bars = TrainingBars::new(config);
-    let (run, finish) = run_seed(config, seed, opening, stop, &mut bars, |bars, run| {
-        bars.resumed_at(run.step());
-    })?;
-    bars.finish();
-    match finish {
-        Finish::Done => {
-            writeln!(
-                out,
-                "trained {} steps; the student is in {}",
-                run.step(),
-                run.model_folder().display()
-            )?;
-            if run.skipped() > 0 {
-                writeln!(
-                    out,
-                    "{} steps were skipped because a number was not finite; see dumps/",
-                    run.skipped()
-                )?;
-            }
-            Ok(run.model_folder())
-        }
-        Finish::Interrupted => Err(Failure::Interrupted(format!(
-            "stopped after {} steps, everything is saved; go on with: {} train --resume {}",
-            run.step(),
+    let mut bar = TrainingBar::new(config);
+    let (run, finish) =
+        run_seed(config, seed, opening, stop, &mut bar, |bar, run| bar.start_at(run.step()))?;
+    bar.finish();
+    if finish == Finish::Interrupted {
+        return Err(Failure::Interrupted(format!(
+            "stopped after {}, everything is saved; resume with: {} train --resume {}",
+            counted(run.step(), "step"),
             assemble::called_as(),
             run.path().display()
-        ))),
+        )));
     }
+    let student = run.model_folder();
+    writeln!(
+        out,
+        "{}, seed {seed}: {} done; the student is in {}",
+        config.method,
+        counted(run.step(), "step"),
+        student.display()
+    )?;
+    let results = Results::read(&open_run(run.path())?);
+    results.print_success(out)?;
+    if let Some((best, model)) = run.best().filter(|(_, model)| *model != student) {
+        writeln!(
+            out,
+            "  best: {:.1} % after {}, in {}",
+            best.success_rate,
+            counted(best.step, "step"),
+            model.display()
+        )?;
+    }
+    results.print_costs(out)?;
+    if run.skipped() > 0 {
+        let steps = counted(run.skipped(), "step");
+        writeln!(out, "  skipped: {steps} with a number that is not finite; see dumps/")?;
+    }
+    Ok(())
 }

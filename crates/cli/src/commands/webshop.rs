@@ -23,19 +23,19 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Products {
     /// A folder with the upstream files (items_shuffle*.json, items_ins_v2*.json). Without it the built-in generated
-    /// catalogue is used.
+    /// catalog is used.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// A noun table for the product titles; one named "nouns.jsonl" in the folder is found by itself.
+    /// A noun table for the product titles; "nouns.jsonl" in the folder by default.
     #[arg(long, value_name = "FILE", requires = "data")]
     nouns: Option<PathBuf>,
-    /// Take only so many products; generate so many, without --data.
+    /// Take only COUNT products; without --data, generate COUNT.
     #[arg(long = "products", value_name = "COUNT")]
     count: Option<usize>,
     /// The seed of the sampled prices and price ceilings.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     price_seed: u64,
-    /// Generate the catalogue from another seed.
+    /// Generate the catalog from another seed.
     #[arg(long, default_value_t = BUILT_IN_SEED, conflicts_with = "data")]
     seed: u64,
 }
@@ -73,7 +73,7 @@ impl Products {
     }
 }
 
-/// Play WebShop.
+/// Play shopping: find, configure and buy what an instruction asks for
 #[derive(Debug, clap::Args)]
 pub(crate) struct Play {
     #[command(flatten)]
@@ -92,7 +92,7 @@ impl Play {
     }
 }
 
-/// Compare recordings of the original engine.
+/// Replay recordings of the original shop: pages, searches, goals, rewards
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
@@ -107,7 +107,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        // Not every catalogue has human goals; recordings of them then say what is missing.
+        // Not every catalog has human goals; recordings of them then say what is missing.
         let replayer = Replayer {
             synthetic: self.products.open(GoalKind::Synthetic)?,
             human: self.products.open(GoalKind::Human).ok(),
@@ -135,7 +135,7 @@ impl Replay {
     }
 }
 
-/// Let the expert shop.
+/// Run the WebShop expert, which decides from the agent's prompt alone
 #[derive(Debug, clap::Args)]
 pub(crate) struct Expert {
     #[command(flatten)]
@@ -146,7 +146,7 @@ pub(crate) struct Expert {
     /// The turn limit; the benchmark's own by default.
     #[arg(long)]
     turns: Option<usize>,
-    /// Print one episode instead: the number of a task in the (first) split, counted from 0.
+    /// Print one episode instead: the index of a task in the (first) split, counted from 0.
     #[arg(long, value_name = "NUMBER")]
     show: Option<usize>,
 }

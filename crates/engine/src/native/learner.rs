@@ -323,7 +323,7 @@ impl NativeLearner {
 
     /// Writes into `state` what else is needed to resume exactly: the optimizer's state, and the output heads of the
     /// snapshots in `heads`, which rows still refer to.
-    pub(super) fn save_state(&self, state: &Path, heads: &[u64]) -> Result<(), EngineError> {
+    pub fn save_state(&self, state: &Path, heads: &[u64]) -> Result<(), EngineError> {
         let write = |name: String, bytes: &[u8]| {
             let path = state.join(name);
             std::fs::write(&path, bytes).map_err(EngineError::state(&path))
@@ -340,7 +340,7 @@ impl NativeLearner {
 
     /// Resumes from what [`NativeLearner::save_model`] and [`NativeLearner::save_state`] wrote; `needed` are the snapshots
     /// whose output heads must be there. A checkpoint that cannot be used changes nothing.
-    pub(super) fn load_state(
+    pub fn load_state(
         &mut self,
         model: &Path,
         state: &Path,

@@ -2,6 +2,7 @@
 
 pub mod bootstrap;
 pub mod metrics;
+pub mod proportion;
 
 use serde::{Deserialize, Serialize};
 

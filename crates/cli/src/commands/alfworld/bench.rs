@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// Turns of one episode, the paper's limit.
 const TURNS: usize = 30;
 
-/// Time the engine.
+/// Time the native engine
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     #[command(flatten)]

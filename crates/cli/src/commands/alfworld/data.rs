@@ -24,7 +24,7 @@ and are given as a folder with --lists, or found in a folder named \"tcod\" besi
 Without any of this the built-in games are used.
 ";
 
-/// Say where the official games come from, verify what is there, and count it.
+/// Show where to download ALFWorld's games, verify a local copy and count it
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Data {
@@ -36,9 +36,9 @@ pub(crate) struct Data {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Print what the training games are like, real and generated side by side.
+    /// Print statistics of the training games, real and generated side by side
     Statistics(Games),
-    /// Write generated games as files that ALFWorld's own engine can load.
+    /// Write generated games as files that ALFWorld's own engine can load
     Export(Export),
 }
 
@@ -156,7 +156,7 @@ fn statistics(games: &Games, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Write generated games as files.
+/// Write generated games as files that ALFWorld's own engine can load
 #[derive(Debug, clap::Args)]
 struct Export {
     /// Where to take ALFWorld's rules and texts from: a real game.tw-pddl (or a folder or archive that has one), or

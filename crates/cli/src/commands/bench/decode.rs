@@ -13,11 +13,6 @@ const CACHED: usize = 512;
 /// Tokens of every sequence in one measurement.
 const STEPS: usize = 8;
 
-/// Times the speed of a PyTorch loop; the laboratory model is decoded for comparison only.
-pub(super) fn goal(shape: &BenchShape) -> Option<f64> {
-    (shape.name != "laboratory").then_some(3.0)
-}
-
 pub(super) fn measure(shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
     let result = bench::decode(shape, WeightFormat::Bf16, BATCH, CACHED, STEPS, repeats)?;
     Ok(result.into())

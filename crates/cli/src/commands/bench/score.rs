@@ -8,9 +8,6 @@ use super::measurement::Measurement;
 use super::peer::Peer;
 use crate::failure::Failure;
 
-/// Times PyTorch's speed.
-pub(super) const GOAL: f64 = 1.3;
-
 const PROMPT: usize = 1000;
 const RESPONSE: usize = 30;
 

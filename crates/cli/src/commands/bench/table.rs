@@ -17,7 +17,6 @@ const DIM: Style = Style::new().dimmed();
 pub(super) struct Row {
     pub(super) work: &'static str,
     pub(super) shape: &'static str,
-    pub(super) goal: Option<f64>,
     pub(super) ours: Measurement,
     pub(super) peers: Vec<(&'static str, Measurement)>,
 }
@@ -48,18 +47,9 @@ impl Row {
         self.line("lens", &self.ours, &share, "", out)?;
         for (name, peer) in &self.peers {
             let ratio = self.ours.tokens_per_second / peer.tokens_per_second;
-            let goal = self.goal_against(name).map_or(String::new(), |goal| {
-                let verdict = if ratio >= goal { "reached" } else { "missed" };
-                format!("  goal {goal} {verdict}")
-            });
-            self.line(name, peer, "", &format!("{ratio:>8.2}x{goal}"), out)?;
+            self.line(name, peer, "", &format!("{ratio:>8.2}x"), out)?;
         }
         Ok(())
-    }
-
-    /// The goal is a multiple of PyTorch's speed; against llama.cpp it is to be no slower.
-    fn goal_against(&self, peer: &str) -> Option<f64> {
-        self.goal.map(|goal| if peer.starts_with("llama.cpp") { 1.0 } else { goal })
     }
 
     fn line(
@@ -85,7 +75,6 @@ impl Row {
         json!({
             "work": self.work,
             "shape": self.shape,
-            "goal": self.goal,
             "ours": self.ours,
             "share_of_peak": self.ours.gflops.map(|gflops| gflops / peak),
             "peers": self.peers.iter().map(|(name, peer)| json!({

@@ -7,11 +7,6 @@ use super::measurement::Measurement;
 use super::peer::Peer;
 use crate::failure::Failure;
 
-/// Times PyTorch's speed.
-pub(super) fn goal(shape: &BenchShape) -> f64 {
-    if shape.name == "laboratory" { 3.0 } else { 1.5 }
-}
-
 pub(super) fn measure(shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
     let result = run(shape, TrainerOptions::default(), repeats)
         .map_err(|error| Failure::Runtime(error.into()))?;

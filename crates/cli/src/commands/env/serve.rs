@@ -49,7 +49,7 @@ impl Serve {
             turn_limit: self.turn_limit,
             ..ServeOptions::default()
         };
-        let stop = stop_flag()?;
+        let stop = stop_flag();
         let server = Server::start(self.source.open()?, &options).map_err(|error| match error {
             ServeError::Threads(_) => Failure::Runtime(error.into()),
             _ => Failure::User(error.into()),

@@ -28,7 +28,7 @@ const TEXTS: [&str; 4] = [
 ];
 
 /// The longest text, in tokens; a small model's context may be shorter.
-const MOST_TOKENS: usize = 256;
+const MAX_TOKENS: usize = 256;
 
 /// The cost of one format against f32.
 #[derive(Debug, Serialize)]
@@ -46,7 +46,7 @@ pub(super) struct Cost {
 /// Compares the rounded formats with f32 on built-in text.
 pub(super) fn costs(path: &Path) -> Result<Vec<Cost>, Failure> {
     let open = OpenModel::open(path)?;
-    let limit = MOST_TOKENS.min(open.files.config.max_position);
+    let limit = MAX_TOKENS.min(open.files.config.max_position);
     let mut texts = Vec::new();
     for text in TEXTS {
         let mut tokens = open.tokenizer.encode(text)?;
@@ -62,7 +62,7 @@ pub(super) fn costs(path: &Path) -> Result<Vec<Cost>, Failure> {
             PairRow { prompt, response }
         })
         .collect();
-    let exact = open.load(WeightFormat::F32)?;
+    let exact = open.load_as(WeightFormat::F32)?;
     [WeightFormat::Bf16, WeightFormat::Int8]
         .into_iter()
         .map(|format| cost(&open, &exact, format, &rows))
@@ -75,7 +75,7 @@ fn cost(
     format: WeightFormat,
     rows: &[PairRow<'_>],
 ) -> Result<Cost, Failure> {
-    let rounded = open.load(format)?;
+    let rounded = open.load_as(format)?;
     let options =
         PairOptions { real_vocab: Some(open.tokenizer.real_tokens()), ..PairOptions::default() };
     let positions: Vec<_> = pair_score(exact, &rounded, rows, &options)?.concat();

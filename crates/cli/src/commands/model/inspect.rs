@@ -11,7 +11,7 @@ use lens_lm::error::LmError;
 use lens_lm::gguf::GgufModel;
 use serde_json::{Value, json};
 
-use super::{compare, is_gguf};
+use super::{compare, is_single_file};
 use crate::failure::Failure;
 
 const HEADING: Style = AnsiColor::Cyan.on_default().bold();
@@ -75,7 +75,7 @@ pub(super) fn run(model: &Path, wanted: Wanted, out: &mut dyn Write) -> Result<(
 }
 
 fn gather(path: &Path, check: bool) -> Result<Facts, Failure> {
-    if is_gguf(path) {
+    if is_single_file(path) {
         let model = GgufModel::open(path)?;
         let tensors = model
             .header()

@@ -14,7 +14,9 @@ use super::peer::Peer;
 use crate::cpu_time::CpuTime;
 use crate::failure::Failure;
 
-/// Time the simulator. With --python the same courses are played by the simulator's own Python client in the same run,
+/// Time the real simulator behind our client
+///
+/// With --python the same courses are played by the simulator's own Python client in the same run,
 /// in turns, and ratios are printed; on a busy computer only the ratios mean anything.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {

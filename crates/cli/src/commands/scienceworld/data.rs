@@ -15,7 +15,7 @@ use lens_env::{Benchmark, EnvError, Task};
 use super::Simulator;
 use crate::failure::Failure;
 
-/// Say where the simulator comes from, verify what is there, and count its tasks.
+/// Show where to get ScienceWorld's simulator, and verify a local copy
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Data {
@@ -27,7 +27,7 @@ pub(crate) struct Data {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Have the simulator solve tasks, keep the solutions, and count how many complete their task by the rules.
+    /// Solve tasks with the simulator, keep the solutions, and count the complete ones
     Gold(Gold),
 }
 
@@ -104,7 +104,7 @@ impl Data {
     }
 }
 
-/// Solve tasks.
+/// Solve tasks with the simulator, keep the solutions, and count the complete ones
 #[derive(Debug, clap::Args)]
 struct Gold {
     #[command(flatten)]

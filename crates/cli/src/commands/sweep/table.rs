@@ -68,14 +68,14 @@ impl Table {
     }
 
     fn row(&mut self, student: &str, method: Option<MethodName>) -> &mut BySeed {
-        let place =
+        let index =
             self.rows.iter().position(|row| row.0 == student && row.1 == method).unwrap_or_else(
                 || {
                     self.rows.push((student.to_owned(), method, BTreeMap::new()));
                     self.rows.len() - 1
                 },
             );
-        &mut self.rows[place].2
+        &mut self.rows[index].2
     }
 
     fn splits(&self) -> Vec<String> {
@@ -151,10 +151,28 @@ impl Table {
         Some(mean(success)? - mean(&self.cells(&opd.2, split).success)?)
     }
 
+    /// A table for each split, narrow enough for a terminal; in Markdown one table for all.
     fn print_text(&self, markdown: bool, out: &mut dyn Write) -> Result<(), Failure> {
         let splits = self.splits();
+        if markdown {
+            return write_table(&self.lines(&splits), true, out);
+        }
+        for (number, split) in splits.iter().enumerate() {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            writeln!(out, "{split}")?;
+            let mut lines = self.lines(std::slice::from_ref(split));
+            "success %".clone_into(&mut lines[0][3]);
+            write_table(&lines, false, out)?;
+        }
+        Ok(())
+    }
+
+    /// The heading and the rows, each with the columns of these splits.
+    fn lines(&self, splits: &[String]) -> Vec<Vec<String>> {
         let mut lines = vec![["student", "method", "seeds"].map(str::to_owned).to_vec()];
-        for split in &splits {
+        for split in splits {
             lines[0].extend([format!("{split} success %"), "gain on OPD".to_owned()]);
             if self.has_score() {
                 lines[0].push("score".to_owned());
@@ -165,7 +183,7 @@ impl Table {
             let method_name =
                 method.map_or_else(|| "before training".to_owned(), |method| method.to_string());
             let mut line = vec![student.clone(), method_name, seeds.len().to_string()];
-            for split in &splits {
+            for split in splits {
                 let cells = self.cells(seeds, split);
                 line.push(mean_and_deviation(&cells.success));
                 let gain = self.gain(student, split, &cells.success);
@@ -180,22 +198,7 @@ impl Table {
             }
             lines.push(line);
         }
-        let widths: Vec<usize> = (0..lines[0].len())
-            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-            .collect();
-        for (number, line) in lines.iter().enumerate() {
-            let cells: Vec<String> =
-                line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
-            if markdown {
-                writeln!(out, "| {} |", cells.join(" | "))?;
-                if number == 0 {
-                    writeln!(out, "|{}", " --- |".repeat(line.len()))?;
-                }
-            } else {
-                writeln!(out, "{}", cells.join("  ").trim_end())?;
-            }
-        }
-        Ok(())
+        lines
     }
 
     fn print_json(&self, out: &mut dyn Write) -> Result<(), Failure> {
@@ -220,6 +223,28 @@ impl Table {
             .collect();
         Ok(writeln!(out, "{:#}", json!({ "rows": rows }))?)
     }
+}
+
+/// Writes rows with columns as wide as their widest cell; the first row is the heading.
+fn write_table(lines: &[Vec<String>], markdown: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for (number, line) in lines.iter().enumerate() {
+        let cells: Vec<String> =
+            line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        if markdown {
+            writeln!(out, "| {} |", cells.join(" | "))?;
+            if number == 0 {
+                writeln!(out, "|{}", " --- |".repeat(line.len()))?;
+            }
+        } else {
+            writeln!(out, "{}", cells.join("  ").trim_end())?;
+        }
+    }
+    Ok(())
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -264,6 +289,10 @@ mod tests {
             table.add("small", MethodName::Lens, seed, pair(seed, 3));
             table.add("small", MethodName::Opd, seed, pair(seed, seed as usize));
         }
+        let mut narrow = Vec::new();
+        table.print_text(false, &mut narrow).expect("memory takes it");
+        let narrow = String::from_utf8(narrow).expect("text");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "it wraps:\n{narrow}");
         let mut text = Vec::new();
         table.print(Format::Markdown, &mut text).expect("memory takes it");
         let text = String::from_utf8(text).expect("text");

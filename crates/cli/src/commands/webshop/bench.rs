@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// Turns of one episode, the paper's limit.
 const TURNS: usize = 15;
 
-/// Time the shop.
+/// Time the native shop
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     #[command(flatten)]

@@ -22,13 +22,13 @@ Rewards depend on which words of a title are nouns. For exact rewards put a file
 products, one line a title, made with the tagger that you want to agree with:
   {\"name\": <title>, \"nouns\": [<lower-cased text of each token tagged NOUN or PROPN>]}
 Without it a rule of thumb is used, which differs in about 2 of 100 rewards of wrong purchases.
-Without --data the built-in generated catalogue is used.
+Without --data the built-in generated catalog is used.
 ";
 
 /// The goals of the original's 1,000 products.
 const SMALL_GOALS: usize = 6910;
 
-/// Say where the products come from, and count what is there.
+/// Show where to download WebShop's products, and describe a local copy
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Data {
@@ -40,9 +40,9 @@ pub(crate) struct Data {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Print what a catalogue is like.
+    /// Print statistics of a catalog
     Statistics(Products),
-    /// Write the generated catalogue as files that the original engine can load.
+    /// Write the generated catalog as files that the original engine can load
     Export(Export),
 }
 
@@ -111,7 +111,7 @@ fn statistics(products: &Products, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Write the generated catalogue as files.
+/// Write the generated catalog as files that the original engine can load
 #[derive(Debug, clap::Args)]
 struct Export {
     /// The folder to write to.

@@ -1,0 +1,22 @@
+//! Words on the command line, each read by the type that owns it.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lens_config::schema::WeightsName;
+use lens_opd::methods::MethodName;
+
+/// How weights are held: f32, bf16 or int8.
+pub(crate) fn weights() -> impl TypedValueParser<Value = WeightsName> {
+    PossibleValuesParser::new(WeightsName::WORDS).try_map(|word| word.parse::<WeightsName>())
+}
+
+/// A method's name.
+pub(crate) fn method() -> impl TypedValueParser<Value = MethodName> {
+    let words = MethodName::ALL.iter().map(|method| method.as_str());
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<MethodName>())
+}
+
+/// A count of at least 1.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "expected a whole number, 1 or more".to_owned())
+}
