@@ -68,6 +68,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<lens_train::TrainError>() {
         return error.hint();
     }
+    if let Some(error) = cause.downcast_ref::<lens_lab::LabError>() {
+        return error.hint();
+    }
     if let Some(error) = cause.downcast_ref::<lens_config::ConfigError>() {
         return error.hint();
     }

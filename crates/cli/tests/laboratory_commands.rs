@@ -1,4 +1,4 @@
-//! `lens quickstart`, `sweep`, `sft`, `estimate`, `bench loop`, `diagnose` and `lab examine` on tiny models.
+//! `lens quickstart`, `sweep`, `sft`, `estimate`, `bench loop`, `diagnose` and `lab` on tiny models.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -267,29 +267,113 @@ fn an_examination_counts_every_turn_once() {
     let (code, stdout, _) = examine(&[]);
     assert_eq!(code, 0);
     assert!(stdout.starts_with("0 of 3 games of valid_unseen solved"), "{stdout}");
-    assert!(!stdout.contains("the teacher's comment"), "no teacher, no comments: {stdout}");
-    assert!(counts["hints"].is_null(), "{counts}");
+    assert!(!stdout.contains("critique"), "{stdout}");
 
-    let (code, stdout, stderr) = examine(&["--json", "--teacher", &path("teacher")]);
-    assert_eq!(code, 0, "{stderr}");
-    let own: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
-    let hints = &own["hints"];
-    let count = |name: &str| hints[name].as_u64().expect("a count");
-    assert!(count("wrong_plans") > 0 && count("followed") <= count("wrong_plans"), "{hints}");
+    // Without a teacher there is nothing to say about critiques; whether the model follows the expert's can be said.
+    assert_eq!(counts.get("critiques"), None, "{counts}");
+    let instructions = &counts["instructions"];
+    let plans = instructions["wrong_plans"].as_u64().expect("a count");
+    assert!(plans > 0 && instructions["followed"].as_u64() <= Some(plans), "{instructions}");
+
+    let critiques = |teacher: &str| {
+        let (code, stdout, stderr) = examine(&["--json", "--teacher", teacher]);
+        assert_eq!(code, 0, "{stderr}");
+        let counts: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!(&counts["instructions"], instructions, "the model is the same");
+        let critiques = &counts["critiques"];
+        assert_eq!(critiques["wrong_plans"].as_u64(), Some(plans), "{critiques}");
+        critiques["named"].as_u64().expect("a count")
+    };
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/lab/teacher");
-    let (code, stdout, stderr) = examine(&["--json", "--teacher", shipped]);
-    assert_eq!(code, 0, "{stderr}");
-    let told: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
-    let told = &told["hints"];
-    assert_eq!(
-        (&told["wrong_plans"], &told["followed"]),
-        (&hints["wrong_plans"], &hints["followed"]),
-        "the model is the same, whatever teacher comments"
-    );
-    assert!(told["named"].as_u64() > hints["named"].as_u64(), "{told} {hints}");
+    assert!(critiques(shipped) > critiques(&path("teacher")));
+    let (_, stdout, _) = examine(&["--teacher", &path("teacher")]);
+    assert!(stdout.contains("the teacher's critique names the right action"), "{stdout}");
     let (code, _, stderr) = examine(&["--teacher", "nowhere"]);
     assert!(code == 1 && stderr.contains("nowhere"), "{stderr}");
     let (code, _, stderr) = examine(&["--benchmark", "scienceworld"]);
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("no expert"), "{stderr}");
+}
+
+/// A recipe of one tiny model.
+fn recipe(steps: &str) -> String {
+    let shipped = run(lens("lab").arg("recipe")).1;
+    let (head, _) = shipped.split_once("[[model]]").expect("models");
+    let head = head.replace("extra_sets = 1", "extra_sets = 0\nmax_per_kind = 2");
+    format!(
+        r#"{head}[[model]]
+name = "small"
+family = "qwen3"
+hidden_size = 32
+intermediate_size = 64
+layers = 2
+heads = 2
+kv_heads = 1
+head_dim = 16
+rope_theta = 1e6
+max_position = 4096
+init_std = 0.02
+
+[[model.stage]]
+mixture = ["exercise"]
+{steps}
+batch_size = 4
+lr = 1e-3
+
+[[model.stage]]
+mixture = ["act", "corrupted"]
+{steps}
+batch_size = 4
+lr = 1e-3
+"#
+    )
+}
+
+#[test]
+fn a_build_follows_a_recipe_and_reuses_its_own_tokenizer_only() {
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let file = out.path().join("recipe.toml");
+    std::fs::write(&file, recipe("steps = 2")).expect("it is written");
+    let build = |more: &[&str]| {
+        let mut command = lens("lab");
+        command.arg("build").arg("--recipe").arg(&file).arg("--out").arg(out.path().join("models"));
+        run(command.args(more))
+    };
+    let (code, stdout, stderr) = build(&["--dagger-games", "2"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("small 1/2") && stdout.contains("small 2/2"), "{stdout}");
+    assert!(stdout.contains("of 2 games solved"), "{stdout}");
+    let model = out.path().join("models/small");
+    let (code, _, stderr) = run(lens("model").arg("inspect").arg(&model));
+    assert_eq!(code, 0, "{stderr}");
+
+    let (code, stdout, stderr) = build(&["--skip-stages", "1"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!stdout.contains("small 1/2") && stdout.contains("small 2/2"), "{stdout}");
+
+    let (code, _, stderr) = build(&["--seed", "2"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("seed = 1 instead of 2") && stderr.contains("hint: "), "{stderr}");
+    std::fs::remove_file(out.path().join("models/tokenizer-origin.json")).expect("a record");
+    let (code, _, stderr) = build(&[]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("tokenizer-origin.json"), "{stderr}");
+
+    let (code, _, stderr) = build(&["--only", "large"]);
+    assert!(code == 1 && stderr.contains("`large`") && stderr.contains("small"), "{stderr}");
+    std::fs::write(&file, recipe("stepz = 2")).expect("it is written");
+    let (code, _, stderr) = build(&[]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("recipe.toml:") && stderr.contains("`stepz`"), "{stderr}");
+}
+
+#[test]
+fn the_schema_of_recipes_describes_every_key() {
+    let (code, stdout, stderr) = run(lens("lab").args(["recipe", "--schema"]));
+    assert_eq!(code, 0, "{stderr}");
+    let schema: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let stage = &schema["$defs"]["Stage"]["properties"];
+    for key in ["mixture", "steps", "batch_size", "lr", "prompt_weight", "dagger_games"] {
+        assert!(stage[key]["description"].is_string(), "{key}: {stage}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Texts to learn from: an expert's play, its comments on plans, and plans changed by a comment.
+//! The samples that models are trained on: an expert's demonstrations, its critiques of plans, and turns in which such a
+//! critique is followed.
 
 use std::sync::Arc;
 
@@ -9,68 +10,165 @@ use lens_env::{
 use lens_opd::random::{Purpose, Stream, StreamKey};
 use lens_opd::validate::fork::HintPrompt;
 use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::exercises::wanting_another;
-use crate::slips::slip;
+use crate::corrupted::corrupted;
+use crate::exercises::counterfactual;
 
-/// What a text teaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lesson {
-    /// To find a thing in a list of commands.
-    Find,
-    /// To act.
+/// What a sample trains a model to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SampleKind {
+    /// Find an object in a short list of commands.
+    Exercise,
+    /// Act as the expert does.
     Act,
-    /// To act as if something else had been wanted.
-    Retold,
-    /// To act carelessly.
-    Slip,
-    /// To comment on a plan in one sentence.
-    Comment,
-    /// To act on a comment.
-    Obey,
+    /// Act as the expert would if the task asked for another object that is here.
+    Counterfactual,
+    /// Act as the expert would if it overlooked the right command: a corrupted demonstration.
+    Corrupted,
+    /// Critique a planned action in one sentence.
+    Critique,
+    /// Act on a critique in the prompt.
+    InstructionFollowing,
 }
 
-/// One message and the answer to learn.
+impl SampleKind {
+    /// The name, as recipes spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exercise => "exercise",
+            Self::Act => "act",
+            Self::Counterfactual => "counterfactual",
+            Self::Corrupted => "corrupted",
+            Self::Critique => "critique",
+            Self::InstructionFollowing => "instruction-following",
+        }
+    }
+}
+
+/// One message and the answer to train on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text {
-    /// What it teaches.
-    pub lesson: Lesson,
-    /// The message.
+pub struct Sample {
+    /// What it trains.
+    pub kind: SampleKind,
+    /// The user's message.
     pub message: String,
-    /// The answer.
+    /// The assistant's answer.
     pub answer: String,
 }
 
-/// How texts are made.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CorpusOptions {
-    /// The seed of everything random.
-    pub seed: u64,
-    /// Share of turns at which a random action is carried out instead of the expert's, so that the expert also shows
-    /// how to go on from states it would not have reached.
-    pub stray: f64,
-    /// Share of turns that are also told as if something else that is there had been wanted.
-    pub retold: f64,
-    /// Share of turns that are also told as if the right command had been overlooked.
-    pub slips: f64,
-    /// Share of turns that also give a comment on a plan.
-    pub comments: f64,
-    /// Share of turns that also give an obeyed comment.
-    pub obeyed: f64,
-    /// Past steps shown in every prompt.
-    pub history: usize,
-    /// The longest episode.
+/// The recipe's `[corpus]` section: which samples the turns of a demonstration give. Shares are between 0 and 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Corpus {
+    /// Share of turns at which a random command is executed instead of the expert's, so that the corpus also shows how
+    /// to continue from states the expert would not have reached.
+    pub random_actions: f64,
+    /// Share of turns that also give a counterfactual sample.
+    pub counterfactual: f64,
+    /// Share of turns that also give a corrupted demonstration.
+    pub corrupted: f64,
+    /// Share of turns that also give a critique of a plan.
+    pub critique: f64,
+    /// Share of turns that also give an instruction-following sample. It is drawn together with `critique`: the turns
+    /// with the smaller share are among those with the larger one.
+    pub instruction_following: f64,
+    /// The longest demonstration, in turns.
     pub turn_limit: usize,
 }
 
-/// The answer of an agent that decided so.
+impl Corpus {
+    /// Demonstrations alone, without random actions.
+    pub const fn act_only(turn_limit: usize) -> Self {
+        Self {
+            random_actions: 0.0,
+            counterfactual: 0.0,
+            corrupted: 0.0,
+            critique: 0.0,
+            instruction_following: 0.0,
+            turn_limit,
+        }
+    }
+
+    /// The share of turns that give samples of a kind; every turn gives one to act. Exercises are made from the samples.
+    pub fn share(&self, kind: SampleKind) -> f64 {
+        match kind {
+            SampleKind::Exercise | SampleKind::Act => 1.0,
+            SampleKind::Counterfactual => self.counterfactual,
+            SampleKind::Corrupted => self.corrupted,
+            SampleKind::Critique => self.critique,
+            SampleKind::InstructionFollowing => self.instruction_following,
+        }
+    }
+}
+
+/// How samples are made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CorpusOptions {
+    /// The seed of every draw.
+    pub seed: u64,
+    /// Past steps shown in every prompt.
+    pub history: usize,
+    /// The shares.
+    pub corpus: Corpus,
+}
+
+/// A question about a planned action, and the same turn with the answer as an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Critique {
+    /// The diagnostic cue; the answer is the critique.
+    pub question: Sample,
+    /// The turn's prompt with that critique; the answer is the right action.
+    pub followed: Sample,
+}
+
+impl Critique {
+    /// The critique of `plan` by an expert that decided `decision`.
+    pub(crate) fn new(
+        style: &PromptStyle,
+        window: &Window,
+        decision: &Decision,
+        plan: &str,
+    ) -> Self {
+        let sentence = critique_sentence(plan, decision);
+        let message = turn_message(style, window);
+        Self {
+            followed: Sample {
+                kind: SampleKind::InstructionFollowing,
+                message: hinted_message(
+                    &message,
+                    plan,
+                    &sentence,
+                    HintPrompt::FeedbackIncorporation,
+                ),
+                // The answer must not mention the critique: internalization later trains the model to give this answer
+                // without having seen one.
+                answer: act_answer(decision),
+            },
+            question: Sample {
+                kind: SampleKind::Critique,
+                message: diagnostic_cue(style, window, plan),
+                answer: sentence,
+            },
+        }
+    }
+
+    /// Whether it says that the plan is right.
+    pub fn approves(&self) -> bool {
+        is_approval(&self.question.answer)
+    }
+}
+
+/// The answer of an agent that made this decision.
 pub fn act_answer(decision: &Decision) -> String {
     format!("{} <action>{}</action>", decision.thought, decision.action)
 }
 
-/// The teacher's sentence about a plan. What is right comes first, in the words in which the teacher would think it
-/// itself; whether the plan is that can then be read off.
-pub fn comment(plan: &str, decision: &Decision) -> String {
+/// The teacher's sentence about a plan. The right action comes first, in the words of the teacher's own thought; whether
+/// the plan is that action can then be read off.
+pub fn critique_sentence(plan: &str, decision: &Decision) -> String {
     let Decision { thought, action } = decision;
     let thought = thought.trim_end_matches('.');
     if plan == action {
@@ -84,18 +182,18 @@ const IS_RIGHT: &str = " is right, ";
 const APPROVAL: &str = "you are on the right track.";
 
 /// The action that such a sentence calls right.
-pub fn named_action(comment: &str) -> Option<&str> {
-    Some(comment.split_once(IS_RIGHT)?.0.rsplit_once(": ")?.1)
+pub fn named_action(critique: &str) -> Option<&str> {
+    Some(critique.split_once(IS_RIGHT)?.0.rsplit_once(": ")?.1)
 }
 
 /// Whether such a sentence says that the plan is right.
-pub fn is_approval(comment: &str) -> bool {
-    comment.ends_with(APPROVAL)
+pub fn is_approval(critique: &str) -> bool {
+    critique.ends_with(APPROVAL)
 }
 
-/// A plan to comment on: a quarter of them are right, half careless, a quarter any command. If most were right, whoever
-/// learns from the comments would learn to agree.
-fn some_plan(
+/// A plan to critique: a quarter of them are right, half are corrupted, a quarter are any command. If most were right, a
+/// model trained on the critiques would learn to agree.
+fn draw_plan(
     expert: &dyn Expert,
     window: &Window,
     decision: &Decision,
@@ -105,66 +203,66 @@ fn some_plan(
     let plan = if kind < 0.25 {
         None
     } else if kind < 0.75 {
-        slip(expert, window, decision).map(|slip| slip.action)
+        corrupted(expert, window, decision).map(|wrong| wrong.action)
     } else {
         random_command(&window.actions, draws)
     };
     plan.unwrap_or_else(|| decision.action.clone())
 }
 
-/// Texts from demonstrations of `tasks`, one stream of draws per task: the expert's play, or, from a benchmark without an
-/// expert, the actions that are known to solve a task. A task that nobody can solve gives none.
+/// Samples from demonstrations of `tasks`, one stream of draws per task. The expert demonstrates; a benchmark without an
+/// expert gives its reference solutions. A task that has neither gives no sample.
 pub fn corpus(
     benchmark: &Arc<dyn Benchmark>,
     tasks: &[Task],
     options: &CorpusOptions,
-) -> Result<Vec<Text>, EnvError> {
-    let style = &benchmark.profile().prompt;
-    let per_task: Result<Vec<Vec<Text>>, EnvError> = tasks
+) -> Result<Vec<Sample>, EnvError> {
+    let per_task: Result<Vec<Vec<Sample>>, EnvError> = tasks
         .par_iter()
         .enumerate()
         .map(|(number, task)| {
-            let key = StreamKey::new(options.seed, 0, number as u64, Purpose::Data, 0);
-            let mut draws = key.open();
+            let stream =
+                |branch| StreamKey::new(options.seed, 0, number as u64, Purpose::Data, branch);
+            let mut draws = stream(0).open();
             match benchmark.expert() {
                 Some(expert) => {
-                    let key = StreamKey::new(options.seed, 0, number as u64, Purpose::Data, 4);
-                    let mut slips = key.open();
+                    // Draws of their own, so that the other samples do not depend on the share of corrupted ones.
+                    let mut corrupted = stream(4).open();
                     let benchmark = (benchmark, &*expert);
-                    episode(benchmark, style, task, options, &mut draws, &mut slips)
+                    expert_episode(benchmark, task, options, &mut draws, &mut corrupted)
                 }
-                None => retold(benchmark, style, task, options, &mut draws),
+                None => reference_episode(benchmark, task, options, &mut draws),
             }
         })
         .collect();
     Ok(per_task?.into_iter().flatten().collect())
 }
 
-/// What goes before a known action: the one who found it gave no reason.
-const NEXT_STEP: &str = "The next step is clear.";
+/// The thought before an action of a reference solution, which comes without reasons.
+const REFERENCE_THOUGHT: &str = "The next step is clear.";
 
-/// The texts of a known solution. Wrong plans are other actions of it.
-fn retold(
+/// The samples of a reference solution. Wrong plans are other actions of it.
+fn reference_episode(
     benchmark: &Arc<dyn Benchmark>,
-    style: &PromptStyle,
     task: &Task,
     options: &CorpusOptions,
     draws: &mut Stream,
-) -> Result<Vec<Text>, EnvError> {
+) -> Result<Vec<Sample>, EnvError> {
     let Some(actions) = benchmark.reference_actions(task)? else { return Ok(Vec::new()) };
+    let style = &benchmark.profile().prompt;
     let mut environment = benchmark.clone().environment()?;
     let mut view = environment.reset(task)?;
     let mut past: Vec<PastStep> = Vec::new();
-    let mut texts = Vec::new();
-    for action in actions.iter().take(options.turn_limit) {
+    let mut samples = Vec::new();
+    for action in actions.iter().take(options.corpus.turn_limit) {
         if view.status != Status::Running {
             break;
         }
         let window = Window::new(&view, &past, options.history);
-        let decision = Decision { thought: NEXT_STEP.to_owned(), action: action.clone() };
+        let decision = Decision { thought: REFERENCE_THOUGHT.to_owned(), action: action.clone() };
         let other = draws.below(2 * actions.len() as u64).unwrap_or_default() as usize;
         let plan = actions.get(other).unwrap_or(action);
-        lessons(style, &window, &decision, plan, options, draws, &mut texts);
+        turn_samples(style, &window, &decision, plan, &options.corpus, draws, &mut samples);
         let next = environment.step(action)?;
         let before = std::mem::replace(&mut view, next);
         past.push(PastStep {
@@ -173,48 +271,50 @@ fn retold(
             action: action.clone(),
         });
     }
-    Ok(texts)
+    Ok(samples)
 }
 
-/// Slips have draws of their own, so that the other texts do not depend on how many there are.
-fn episode(
+/// The samples of an episode that the expert plays.
+fn expert_episode(
     (benchmark, expert): (&Arc<dyn Benchmark>, &dyn Expert),
-    style: &PromptStyle,
     task: &Task,
     options: &CorpusOptions,
     draws: &mut Stream,
-    slips: &mut Stream,
-) -> Result<Vec<Text>, EnvError> {
+    corrupted_draws: &mut Stream,
+) -> Result<Vec<Sample>, EnvError> {
+    let style = &benchmark.profile().prompt;
+    let shares = &options.corpus;
     let mut environment = benchmark.clone().environment()?;
     let mut view = environment.reset(task)?;
     let mut past: Vec<PastStep> = Vec::new();
-    let mut texts = Vec::new();
-    while view.status == Status::Running && past.len() < options.turn_limit {
+    let mut samples = Vec::new();
+    while view.status == Status::Running && past.len() < shares.turn_limit {
         let window = Window::new(&view, &past, options.history);
         let decided = expert.decide(&window);
         if let Some(decision) = &decided {
-            let plan = some_plan(expert, &window, decision, draws);
-            lessons(style, &window, decision, &plan, options, draws, &mut texts);
-            if slips.uniform() < options.slips
-                && let Some(slip) = slip(expert, &window, decision)
+            let plan = draw_plan(expert, &window, decision, draws);
+            turn_samples(style, &window, decision, &plan, shares, draws, &mut samples);
+            if corrupted_draws.uniform() < shares.corrupted
+                && let Some(wrong) = corrupted(expert, &window, decision)
             {
                 let message = turn_message(style, &window);
-                texts.push(Text { lesson: Lesson::Slip, message, answer: act_answer(&slip) });
+                let answer = act_answer(&wrong);
+                samples.push(Sample { kind: SampleKind::Corrupted, message, answer });
             }
         }
-        if draws.uniform() < options.retold
-            && let Some(other) = wanting_another(&window, draws)
+        if draws.uniform() < shares.counterfactual
+            && let Some(other) = counterfactual(&window, draws)
             && let Some(decision) = expert.decide(&other)
         {
-            let first = texts.len();
-            let plan = some_plan(expert, &other, &decision, draws);
-            lessons(style, &other, &decision, &plan, options, draws, &mut texts);
-            for text in texts[first..].iter_mut().filter(|text| text.lesson == Lesson::Act) {
-                text.lesson = Lesson::Retold;
+            let first = samples.len();
+            let plan = draw_plan(expert, &other, &decision, draws);
+            turn_samples(style, &other, &decision, &plan, shares, draws, &mut samples);
+            for sample in samples.iter_mut().skip(first).filter(|one| one.kind == SampleKind::Act) {
+                sample.kind = SampleKind::Counterfactual;
             }
         }
-        let stray = draws.uniform() < options.stray;
-        let action = match (decided, stray) {
+        let random = draws.uniform() < shares.random_actions;
+        let action = match (decided, random) {
             (Some(decision), false) => decision.action,
             _ => match random_command(&window.actions, draws) {
                 Some(command) => command,
@@ -225,39 +325,29 @@ fn episode(
         let before = std::mem::replace(&mut view, next);
         past.push(PastStep { step: past.len(), observation: before.observation, action });
     }
-    Ok(texts)
+    Ok(samples)
 }
 
-/// One turn's lessons; the comments are on `plan`.
-pub(crate) fn lessons(
+/// Adds the samples of one turn; the critique is of `plan`.
+pub(crate) fn turn_samples(
     style: &PromptStyle,
     window: &Window,
     decision: &Decision,
     plan: &str,
-    options: &CorpusOptions,
+    shares: &Corpus,
     draws: &mut Stream,
-    texts: &mut Vec<Text>,
+    samples: &mut Vec<Sample>,
 ) {
-    let message = turn_message(style, window);
     let share = draws.uniform();
-    let hint = comment(plan, decision);
-    if share < options.comments {
-        texts.push(Text {
-            lesson: Lesson::Comment,
-            message: diagnostic_cue(style, window, plan),
-            answer: hint.clone(),
-        });
+    let Critique { question, followed } = Critique::new(style, window, decision, plan);
+    if share < shares.critique {
+        samples.push(question);
     }
-    if share < options.obeyed {
-        texts.push(Text {
-            lesson: Lesson::Obey,
-            message: hinted_message(&message, plan, &hint, HintPrompt::FeedbackIncorporation),
-            // The right answer without a word on the comment: whoever learns to say it without having been told must
-            // not speak of what nobody said.
-            answer: act_answer(decision),
-        });
+    if share < shares.instruction_following {
+        samples.push(followed);
     }
-    texts.push(Text { lesson: Lesson::Act, message, answer: act_answer(decision) });
+    let message = turn_message(style, window);
+    samples.push(Sample { kind: SampleKind::Act, message, answer: act_answer(decision) });
 }
 
 fn random_command(actions: &Actions, draws: &mut Stream) -> Option<String> {
@@ -275,40 +365,62 @@ mod tests {
     use lens_env::alfworld::{Alfworld, Options};
 
     use super::*;
-    use crate::recipe::corpus_options;
+    use crate::recipe::Recipe;
 
     #[test]
-    fn comments_and_obeyed_comments_have_shares_of_their_own() {
+    fn critiques_and_instructions_have_shares_of_their_own() {
         let benchmark: Arc<dyn Benchmark> =
             Arc::new(Alfworld::built_in(&Options::default()).expect("they are built in"));
         let tasks: Vec<Task> =
             benchmark.tasks("train").expect("a split").into_iter().take(40).collect();
-        let options = CorpusOptions { retold: 0.0, ..corpus_options(1, &*benchmark) };
-        let texts = corpus(&benchmark, &tasks, &options).expect("texts");
-        let share = |lesson| {
-            let of = |lesson| texts.iter().filter(|text| text.lesson == lesson).count() as f64;
-            of(lesson) / of(Lesson::Act)
+        let recipe = Recipe::shipped("alfworld").expect("it is shipped");
+        let mut options = recipe.corpus_options(1, &*benchmark);
+        options.corpus.counterfactual = 0.0;
+        let samples = corpus(&benchmark, &tasks, &options).expect("samples");
+        let share = |kind| {
+            let of = |kind| samples.iter().filter(|one| one.kind == kind).count() as f64;
+            of(kind) / of(SampleKind::Act)
         };
-        assert!((share(Lesson::Comment) - options.comments).abs() < 0.1);
-        assert!((share(Lesson::Obey) - options.obeyed).abs() < 0.1);
-        for pair in texts.windows(2).filter(|pair| pair[1].lesson == Lesson::Obey) {
-            assert_eq!(pair[0].lesson, Lesson::Comment, "an obeyed comment follows its comment");
-            assert!(pair[1].message.contains(&pair[0].answer));
+        for kind in [SampleKind::Critique, SampleKind::InstructionFollowing] {
+            assert!((share(kind) - options.corpus.share(kind)).abs() < 0.1, "{}", kind.name());
         }
     }
 
     #[test]
-    fn a_comment_tells_what_is_right_and_whether_the_plan_is_that() {
+    fn a_followed_critique_contains_the_answer_to_its_question() {
+        let benchmark = Alfworld::built_in(&Options::default()).expect("they are built in");
+        let window = Window {
+            task: "put a cup in shelf.".to_owned(),
+            history: Vec::new(),
+            steps_taken: 0,
+            observation: "On the desk 1, you see a cup 1.".to_owned(),
+            actions: Actions::Commands(vec!["take cup 1 from desk 1".to_owned()]),
+        };
         let decision = Decision {
             thought: "I need cup 1, which is here, so I take it.".to_owned(),
             action: "take cup 1 from desk 1".to_owned(),
         };
-        let wrong = comment("go to shelf 2", &decision);
+        let style = &benchmark.profile().prompt;
+        for (plan, approved) in [("go to shelf 2", false), (&*decision.action, true)] {
+            let critique = Critique::new(style, &window, &decision, plan);
+            assert!(critique.followed.message.contains(&critique.question.answer));
+            assert_eq!(critique.followed.answer, act_answer(&decision));
+            assert_eq!(critique.approves(), approved);
+        }
+    }
+
+    #[test]
+    fn a_critique_names_the_right_action_and_whether_the_plan_is_that() {
+        let decision = Decision {
+            thought: "I need cup 1, which is here, so I take it.".to_owned(),
+            action: "take cup 1 from desk 1".to_owned(),
+        };
+        let wrong = critique_sentence("go to shelf 2", &decision);
         assert_eq!(
             wrong,
             "I need cup 1, which is here, so I take it: take cup 1 from desk 1 is right, not go to shelf 2."
         );
-        let right = comment(&decision.action, &decision);
+        let right = critique_sentence(&decision.action, &decision);
         for sentence in [&wrong, &right] {
             assert_eq!(named_action(sentence), Some("take cup 1 from desk 1"));
         }

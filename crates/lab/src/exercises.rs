@@ -1,16 +1,16 @@
-//! Exercises in one thing alone: is what the task asks for in the list of commands, and under which number?
+//! Exercises in one skill: is the object of the task in the list of commands, and under which number?
 //!
-//! In whole games this question is asked once or twice, in two hundred tokens that can mostly be guessed from what came
-//! before. A small model learns the guessing and never comes to look. Asked on its own ([`exercises`]), and in turns of
-//! games that are told as if something else had been wanted ([`wanting_another`]), it learns to look.
+//! In whole games this question comes up once or twice, in two hundred tokens that can mostly be guessed from what came
+//! before. A small model learns to guess and never to look. Asked on its own ([`exercises`]), and in turns of games with
+//! another object in the task ([`counterfactual`]), it learns to look.
 
 use lens_env::alfworld::Goal;
 use lens_env::{Actions, Window};
 use lens_opd::random::{Purpose, Stream, StreamKey};
 
-use crate::corpus::{Lesson, Text};
+use crate::corpus::{Sample, SampleKind};
 
-/// A thing that could be taken: `take {object} {number} from {place}`.
+/// An object that can be taken: `take {object} {number} from {place}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Take<'a> {
     pub(crate) object: &'a str,
@@ -26,23 +26,20 @@ impl<'a> Take<'a> {
     }
 }
 
-/// Rounds through the lists that the prompts show; each asks for other things.
-const ROUNDS: usize = 2;
-
-/// Exercises about the lists of commands that the texts' prompts show, half of them about a thing that is there. Texts
-/// in which nothing can be taken give none.
-pub fn exercises(texts: &[Text], seed: u64) -> Vec<Text> {
-    let lists: Vec<Vec<Take<'_>>> = texts
+/// Returns exercises about the lists of commands in the samples' prompts, `rounds` per list, in half of which the object
+/// is drawn from the list. Samples in which nothing can be taken give none.
+pub fn exercises(samples: &[Sample], rounds: usize, seed: u64) -> Vec<Sample> {
+    let lists: Vec<Vec<Take<'_>>> = samples
         .iter()
-        .filter(|text| matches!(text.lesson, Lesson::Act | Lesson::Retold))
-        .map(|text| text.message.split('\'').filter_map(Take::read).collect::<Vec<_>>())
+        .filter(|sample| matches!(sample.kind, SampleKind::Act | SampleKind::Counterfactual))
+        .map(|sample| sample.message.split('\'').filter_map(Take::read).collect::<Vec<_>>())
         .filter(|list| !list.is_empty())
         .collect();
     let mut names: Vec<&str> = lists.iter().flatten().map(|take| take.object).collect();
     names.sort_unstable();
     names.dedup();
     let mut draws = StreamKey::new(seed, 0, 0, Purpose::Data, 3).open();
-    let mut exercises: Vec<Text> = (0..ROUNDS)
+    let mut exercises: Vec<Sample> = (0..rounds)
         .flat_map(|_| &lists)
         .filter_map(|list| {
             let present = draws.uniform() < 0.5;
@@ -58,8 +55,8 @@ pub fn exercises(texts: &[Text], seed: u64) -> Vec<Text> {
     exercises
 }
 
-/// The same turn as if something else that can be taken now had been wanted; `None` where nothing else can be.
-pub fn wanting_another(window: &Window, draws: &mut Stream) -> Option<Window> {
+/// Returns the turn as if the task asked for another object that can be taken now, or `None` if there is none.
+pub fn counterfactual(window: &Window, draws: &mut Stream) -> Option<Window> {
     let goal = Goal::from_sentence(&window.task)?;
     let sentence = window.task.trim_end_matches('.');
     let wording = (0..Goal::WORDINGS)
@@ -74,22 +71,22 @@ pub fn wanting_another(window: &Window, draws: &mut Stream) -> Option<Window> {
     let object = one_of(&others, draws)?.to_owned();
     let other = Goal { object, ..goal }.sentence(wording);
     let other = other.trim_end_matches('.');
-    // The first observation of a game tells the task as well.
-    let mut retold = window.clone();
-    let texts = retold.history.iter_mut().map(|past| &mut past.observation);
-    for text in texts.chain([&mut retold.task, &mut retold.observation]) {
+    // The first observation of a game states the task as well.
+    let mut changed = window.clone();
+    let texts = changed.history.iter_mut().map(|past| &mut past.observation);
+    for text in texts.chain([&mut changed.task, &mut changed.observation]) {
         *text = text.replace(sentence, other);
     }
-    Some(retold)
+    Some(changed)
 }
 
 fn one_of<T: Copy>(list: &[T], draws: &mut Stream) -> Option<T> {
-    let place = draws.below(list.len() as u64)?;
-    list.get(place as usize).copied()
+    let index = draws.below(list.len() as u64)?;
+    list.get(index as usize).copied()
 }
 
-/// The expert's words for the same question in a game, and the shortest prompt that asks it.
-fn exercise(list: &[Take<'_>], wanted: &str) -> Text {
+/// The shortest prompt that asks the question, with the answer in the words that the expert uses in a game.
+fn exercise(list: &[Take<'_>], wanted: &str) -> Sample {
     let place = list[0].place;
     let commands: Vec<String> = list
         .iter()
@@ -103,8 +100,8 @@ fn exercise(list: &[Take<'_>], wanted: &str) -> Text {
             "I need {wanted}, not seen here, so I look at {place} next. <action>go to {place}</action>"
         ),
     };
-    Text {
-        lesson: Lesson::Find,
+    Sample {
+        kind: SampleKind::Exercise,
         message: format!(
             "Your task is to: put a {wanted} in {}.\nYour admissible actions of the current situation are: [{}].",
             place.rsplit_once(' ').map_or(place, |(kind, _)| kind),
@@ -120,22 +117,27 @@ mod tests {
 
     use super::*;
 
-    fn shown(lesson: Lesson, commands: &str) -> Text {
-        Text { lesson, message: commands.to_owned(), answer: String::new() }
+    const ROUNDS: usize = 2;
+
+    fn shown(kind: SampleKind, commands: &str) -> Sample {
+        Sample { kind, message: commands.to_owned(), answer: String::new() }
     }
 
     #[test]
-    fn half_of_the_things_are_there_and_the_answer_says_which() {
-        let texts: Vec<Text> = ["cup 2", "pen 1", "soap bar 3"]
+    fn half_of_the_objects_are_there_and_the_answer_says_which() {
+        let samples: Vec<Sample> = ["cup 2", "pen 1", "soap bar 3"]
             .iter()
             .map(|thing| {
-                shown(Lesson::Act, &format!("Do: ['go to desk 1'\n'take {thing} from desk 1']."))
+                shown(
+                    SampleKind::Act,
+                    &format!("Do: ['go to desk 1'\n'take {thing} from desk 1']."),
+                )
             })
             .cycle()
             .take(300)
             .collect();
-        let made = exercises(&texts, 1);
-        assert_eq!(made.len(), ROUNDS * texts.len());
+        let made = exercises(&samples, ROUNDS, 1);
+        assert_eq!(made.len(), ROUNDS * samples.len());
         let mut here = 0;
         for exercise in &made {
             let (_, after) = exercise.message.split_once("put a ").expect("a task");
@@ -153,12 +155,12 @@ mod tests {
         // Half are asked for because they are there; of the others, a third are there by chance.
         let share = f64::from(here) / made.len() as f64;
         assert!((0.58..0.76).contains(&share), "{share}");
-        assert_eq!(exercises(&texts, 1), made);
-        assert_ne!(exercises(&texts, 2), made);
+        assert_eq!(exercises(&samples, ROUNDS, 1), made);
+        assert_ne!(exercises(&samples, ROUNDS, 2), made);
     }
 
     #[test]
-    fn a_turn_is_told_as_if_something_else_had_been_wanted() {
+    fn a_counterfactual_turn_asks_for_another_object_that_is_here() {
         let window = |commands: &[&str]| Window {
             task: "put a clean cup in shelf.".to_owned(),
             history: vec![PastStep {
@@ -172,20 +174,20 @@ mod tests {
         };
         let mut draws = StreamKey::new(1, 0, 0, Purpose::Data, 0).open();
         let here = window(&["go to bed 1", "take cup 1 from desk 1", "take pen 2 from desk 1"]);
-        let retold = wanting_another(&here, &mut draws).expect("a pen is here");
-        assert_eq!(retold.task, "put a clean pen in shelf.");
-        assert_eq!(retold.history[0].observation, "Your task is to: put a clean pen in shelf.");
-        assert_eq!((&retold.observation, &retold.actions), (&here.observation, &here.actions));
+        let changed = counterfactual(&here, &mut draws).expect("a pen is here");
+        assert_eq!(changed.task, "put a clean pen in shelf.");
+        assert_eq!(changed.history[0].observation, "Your task is to: put a clean pen in shelf.");
+        assert_eq!((&changed.observation, &changed.actions), (&here.observation, &here.actions));
         let alone = window(&["go to bed 1", "take cup 1 from desk 1"]);
-        assert_eq!(wanting_another(&alone, &mut draws), None);
+        assert_eq!(counterfactual(&alone, &mut draws), None);
     }
 
     #[test]
     fn where_nothing_can_be_taken_there_is_nothing_to_ask() {
-        let texts = [
-            shown(Lesson::Act, "['go to desk 1'\n'click[buy now]']"),
-            shown(Lesson::Comment, "['take cup 1 from desk 1']"),
+        let samples = [
+            shown(SampleKind::Act, "['go to desk 1'\n'click[buy now]']"),
+            shown(SampleKind::Critique, "['take cup 1 from desk 1']"),
         ];
-        assert!(exercises(&texts, 1).is_empty());
+        assert!(exercises(&samples, ROUNDS, 1).is_empty());
     }
 }

@@ -1,16 +1,25 @@
-//! The laboratory: small language models of our own that make the whole method run on a laptop.
+//! The laboratory: small language models, trained from scratch, on which the whole method runs on a laptop.
 //!
-//! An expert that sees only what a prompt shows plays generated games ([`corpus`]); a tokenizer is trained on the text
-//! of those games ([`recipe`]); all models begin with exercises in finding a thing in a list ([`exercises`]); a teacher
-//! learns to play and to comment on a student's plan, and, if asked for, from the expert's corrections of its own play
-//! ([`own_play`]); students learn the format, to follow a comment, and to play carelessly ([`slips`]). What a model's comments
-//! are worth, and whether it follows those of others, is in [`hints`].
+//! A [`recipe`] is a TOML file: tasks, shares of the corpus, tokenizer, models, and the stages of each model. The
+//! [`build`] follows it: demonstrations by an expert that sees only what a prompt shows become the [`corpus`]; a
+//! [`tokenizer`] is trained on it; every model starts with [`exercises`] in finding an object in a list; teachers
+//! learn to act and to critique a plan; students learn to act, to follow an instruction, and, from [`corrupted`]
+//! demonstrations, to act wrongly often enough that there is something to teach them. A stage can add the expert's
+//! corrections of the model's own rollouts ([`dagger`]). [`examine`] shows where a model disagrees with the
+//! expert, and [`critique`] what a teacher's critiques are worth to it.
 #![forbid(unsafe_code)]
 
+pub mod build;
 pub mod corpus;
+pub mod corrupted;
+pub mod critique;
+pub mod dagger;
+pub mod error;
+pub mod examine;
 pub mod exercises;
-pub mod hints;
-pub mod own_play;
 pub mod recipe;
-pub mod slips;
+pub mod stage;
 pub mod tiny;
+pub mod tokenizer;
+
+pub use error::LabError;

@@ -1,55 +1,75 @@
-//! The smallest models that know a benchmark's format: made in seconds, for tests of the whole loop.
+//! The smallest models that know a benchmark's format: built in seconds, for tests of the whole loop.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use lens_env::{Benchmark, Task};
+use lens_lm::config::Family;
 
-use crate::corpus::{CorpusOptions, Lesson, corpus};
-use crate::recipe::{self, Course, LabError, ModelPlan, School};
+use crate::corpus::{Corpus, CorpusOptions, SampleKind, corpus};
+use crate::error::LabError;
+use crate::recipe::{Model, Optimizer, Stage, Tokenizer};
+use crate::stage::Builder;
+use crate::tokenizer;
 
-/// How the texts of tiny models are made.
+/// How the samples of tiny models are made.
 pub const CORPUS: CorpusOptions = CorpusOptions {
     seed: 3,
-    stray: 0.0,
-    retold: 0.0,
-    slips: 0.0,
-    comments: 0.5,
-    obeyed: 0.5,
     history: 2,
-    turn_limit: 6,
+    corpus: Corpus { critique: 0.5, instruction_following: 0.5, ..Corpus::act_only(6) },
 };
 
-/// A plan of some ten thousand parameters and a hundred steps.
-pub fn plan(name: &'static str, lessons: &'static [Lesson]) -> ModelPlan {
-    let mut plan: ModelPlan = recipe::plans().remove(1);
-    plan.config.hidden_size = 32;
-    plan.config.heads = 2;
-    plan.config.kv_heads = 1;
-    plan.config.head_dim = 16;
-    plan.config.layers = 2;
-    plan.config.intermediate_size = 64;
-    let course =
-        Course { lessons, steps: 100, batch: 32, lr: 1e-2, prompt_weight: 0.1, own_games: 0 };
-    ModelPlan { name, courses: vec![course], ..plan }
+/// The tokenizer of tiny models.
+pub const TOKENIZER: Tokenizer = Tokenizer { vocab_size: 2048, samples: 200 };
+
+/// The optimizer of tiny models.
+pub const OPTIMIZER: Optimizer = Optimizer { betas: (0.9, 0.95), weight_decay: 0.05, warmup: 0.05 };
+
+/// A model of some ten thousand parameters besides its embedding, with one stage of a hundred steps.
+pub fn model(name: &str, mixture: &[SampleKind]) -> Model {
+    Model {
+        name: name.to_owned(),
+        family: Family::Qwen3,
+        hidden_size: 32,
+        intermediate_size: 64,
+        layers: 2,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 16,
+        rope_theta: 1_000_000.0,
+        max_position: 4096,
+        init_std: 0.02,
+        stages: vec![Stage {
+            mixture: mixture.to_vec(),
+            steps: 100,
+            batch_size: 32,
+            lr: 1e-2,
+            prompt_weight: 0.1,
+            dagger_games: 0,
+        }],
+    }
 }
 
-/// A `teacher` and a `student-small` in `folder` that know the format of `tasks` and little else.
+/// Builds a `teacher` and a `student-small` in `folder` that know the format of `tasks` and little else.
 pub fn pair(benchmark: &Arc<dyn Benchmark>, tasks: &[Task], folder: &Path) -> Result<(), LabError> {
-    let texts = corpus(benchmark, tasks, &CORPUS)?;
-    let tokenizer = recipe::tokenizer(&texts, 200, recipe::splitting(benchmark.profile()))?;
-    let plans = [
-        plan("teacher", &[Lesson::Act, Lesson::Comment, Lesson::Obey]),
-        plan("student-small", &[Lesson::Act, Lesson::Obey]),
+    use SampleKind::{Act, Critique, InstructionFollowing};
+    let samples = corpus(benchmark, tasks, &CORPUS)?;
+    let splitting = tokenizer::splitting(benchmark.profile());
+    let tokenizer_json = tokenizer::train(&samples, TOKENIZER, splitting)?;
+    let models = [
+        model("teacher", &[Act, Critique, InstructionFollowing]),
+        model("student-small", &[Act, InstructionFollowing]),
     ];
-    for (seed, plan) in (1..).zip(plans) {
-        let school = School {
+    for (seed, model) in (1..).zip(models) {
+        let builder = Builder {
             benchmark,
-            tokenizer_json: &tokenizer,
-            texts: &texts,
+            tokenizer_json: &tokenizer_json,
+            vocab_size: TOKENIZER.vocab_size,
+            samples: &samples,
             corpus: CorpusOptions { seed, ..CORPUS },
+            optimizer: OPTIMIZER,
         };
-        school.teach(&plan, 0, &folder.join(plan.name), |_| {}, |_, _| {})?;
+        builder.run_stage(&model, 0, &folder.join(&model.name), |_| {}, |_, _| {})?;
     }
     Ok(())
 }

@@ -12,9 +12,10 @@ use lens_env::alfworld::{self, Alfworld};
 use lens_env::scienceworld::{self, ScienceWorld};
 use lens_env::webshop::{ObservationMode, ShopSettings, WebShop, generator};
 use lens_env::{Benchmark, Task};
-use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
-use lens_lab::own_play::OwnPlay;
-use lens_lab::recipe::{Course, School};
+use lens_lab::corpus::{CorpusOptions, SampleKind, corpus};
+use lens_lab::dagger::Rollouts;
+use lens_lab::recipe::Stage;
+use lens_lab::stage::Builder;
 use lens_lab::tiny;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
@@ -477,38 +478,44 @@ fn fine_tuning_asks_for_an_example_when_its_step_comes() {
 }
 
 #[test]
-fn a_course_with_own_games_learns_from_the_experts_corrections() {
+fn a_stage_with_dagger_rollouts_trains_on_the_experts_corrections() {
     let models = models();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut tasks = models.benchmark.tasks("train").expect("a split");
     tasks.truncate(20);
     let options = CorpusOptions { seed: 5, ..tiny::CORPUS };
-    let texts = corpus(&models.benchmark, &tasks, &options).expect("it plays");
+    let samples = corpus(&models.benchmark, &tasks, &options).expect("it plays");
     let tokenizer = std::fs::read(models.teacher.join("tokenizer.json")).expect("a tokenizer");
-    let school = School {
+    let builder = Builder {
         benchmark: &models.benchmark,
         tokenizer_json: &tokenizer,
-        texts: &texts,
+        vocab_size: tiny::TOKENIZER.vocab_size,
+        samples: &samples,
         corpus: options,
+        optimizer: tiny::OPTIMIZER,
     };
-    let mut plan = tiny::plan("teacher", &[Lesson::Act, Lesson::Comment, Lesson::Obey]);
-    let course = plan.courses[0];
-    plan.courses = vec![
-        Course { steps: 10, ..course },
-        Course { steps: 5, prompt_weight: 0.0, own_games: 8, ..course },
+    let kinds = [SampleKind::Act, SampleKind::Critique, SampleKind::InstructionFollowing];
+    let mut model = tiny::model("teacher", &kinds);
+    let stage = model.stages[0].clone();
+    model.stages = vec![
+        Stage { steps: 10, ..stage.clone() },
+        Stage { steps: 5, prompt_weight: 0.0, dagger_games: 8, ..stage },
     ];
     let path = folder.path().join("teacher");
-    school.teach(&plan, 0, &path, |_| panic!("no games yet"), |_, _| {}).expect("it learns");
+    let no_games = |_: &Rollouts| panic!("no games yet");
+    builder.run_stage(&model, 0, &path, no_games, |_, _| {}).expect("it trains");
     let before = std::fs::read(path.join("model.safetensors")).expect("weights");
     let mut played = None;
     let mut steps = 0;
-    let on_play = |own: &OwnPlay| played = Some(own.clone());
-    school.teach(&plan, 1, &path, on_play, |_, _| steps += 1).expect("it learns");
+    let on_rollouts = |rollouts: &Rollouts| played = Some(rollouts.clone());
+    builder.run_stage(&model, 1, &path, on_rollouts, |_, _| steps += 1).expect("it trains");
     let played = played.expect("it played");
     assert_eq!((played.games, steps), (8, 5));
     // The expert knows an answer almost everywhere, and a model of ten steps seldom gives it.
     assert!(played.turns() > 24 && played.agreed() < played.turns(), "{played:?}");
-    let acts = played.texts.iter().filter(|text| text.lesson == Lesson::Act).count();
-    assert_eq!(acts, played.turns());
+    let acts = played.samples.iter().filter(|sample| sample.kind == SampleKind::Act).count();
+    assert_eq!((acts, played.critiques.len()), (played.turns(), played.turns()));
     assert_ne!(std::fs::read(path.join("model.safetensors")).expect("weights"), before);
+    let missing = builder.run_stage(&model, 2, &path, |_| {}, |_, _| {}).expect_err("no stage 3");
+    assert!(missing.to_string().contains("no stage 3"), "{missing}");
 }

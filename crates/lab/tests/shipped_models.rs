@@ -9,9 +9,10 @@ use lens_engine::native::{LearnerOptions, NativeEngine, NativePolicy};
 use lens_engine::{Call, GenerateCall, ObservedEngine, Observer, Sampling};
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
-use lens_lab::corpus::CorpusOptions;
-use lens_lab::hints::hints;
-use lens_lab::{own_play, recipe};
+use lens_lab::corpus::{Corpus, CorpusOptions};
+use lens_lab::critique::{followed_critiques, teacher_critiques};
+use lens_lab::dagger;
+use lens_lab::recipe::Recipe;
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
@@ -46,12 +47,14 @@ fn all_of_them_fit_into_the_budget_and_match_the_recipe() {
     assert!(bytes(&assets()) < BUDGET, "{} bytes", bytes(&assets()));
     let tokenizer = |folder: &Path| std::fs::read(folder.join("tokenizer.json")).expect("a file");
     let shared = tokenizer(&assets());
-    for plan in recipe::plans() {
-        let folder = assets().join(plan.name);
+    let recipe = Recipe::shipped("alfworld").expect("it is shipped");
+    for model in &recipe.models {
+        let folder = assets().join(&model.name);
         let checkpoint = Checkpoint::open(&folder).expect("it is whole");
-        assert_eq!(checkpoint.files.config, plan.config, "{}", plan.name);
+        let config = model.config(recipe.tokenizer.vocab_size);
+        assert_eq!(checkpoint.files.config, config, "{}", model.name);
         checkpoint.read_parameters().expect("every weight is finite");
-        assert!(tokenizer(&folder) == shared, "{} has another vocabulary", plan.name);
+        assert!(tokenizer(&folder) == shared, "{} has another vocabulary", model.name);
     }
 }
 
@@ -94,24 +97,20 @@ fn the_teachers_play_well_and_the_students_poorly() {
 fn the_teacher_sees_what_is_wrong_and_the_student_does_what_it_is_told() {
     let benchmark: Arc<dyn Benchmark> =
         Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
-    let options = CorpusOptions {
-        comments: 1.0,
-        obeyed: 1.0,
-        turn_limit: 10,
-        ..recipe::corpus_options(1, &*benchmark)
-    };
+    let options = CorpusOptions { seed: 1, history: 2, corpus: Corpus::act_only(10) };
     let mut tasks = benchmark.tasks("valid_unseen").expect("a split");
     tasks.truncate(24);
     let load = |name: &str| NativePolicy::load(&assets().join(name), WeightFormat::F32);
     let (teacher, student) = (load("teacher").expect("it loads"), load("student-small"));
     let student = student.expect("it loads");
-    let config = own_play::rollout_config(&benchmark, &options);
-    let own = own_play::own_play(&config, &student, &tasks, 0, &options).expect("it plays");
-    let report = hints(&teacher, &student, &own.texts).expect("they answer");
+    let config = dagger::rollout_config(&benchmark, &options);
+    let played = dagger::rollouts(&config, &student, &tasks, 0, &options).expect("it plays");
+    let report = teacher_critiques(&teacher, &played.critiques).expect("it answers");
     assert!(report.plans > 60, "{report:?}");
     assert!(4 * report.named > report.plans, "{report:?}");
     assert!(5 * report.approved < 2 * report.plans, "{report:?}");
-    assert!(3 * report.followed > 2 * report.plans, "{report:?}");
+    let report = followed_critiques(&student, &played.critiques).expect("it answers");
+    assert!(report.plans > 60 && 3 * report.followed > 2 * report.plans, "{report:?}");
 }
 
 /// Remembers what the teacher was asked to write.

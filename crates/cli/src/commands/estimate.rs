@@ -326,7 +326,8 @@ mod tests {
     fn estimate(overrides: &[&str]) -> Costs {
         let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
         let config = resolve(&[], &overrides).expect("it is sound").config;
-        let mut shape = lens_lab::recipe::plans().remove(1).config;
+        let recipe = lens_lab::recipe::Recipe::shipped("alfworld").expect("it is shipped");
+        let mut shape = recipe.models[1].config(recipe.tokenizer.vocab_size);
         let student = shape.clone();
         shape.layers *= 2;
         let typical = Typical { prompt: 300, reference: Some(8), eval_tasks: 100 };

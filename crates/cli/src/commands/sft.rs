@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use lens_engine::native::NativeLearner;
 use lens_engine::{Codec, Message, Role};
-use lens_lab::corpus::{CorpusOptions, Lesson, corpus};
+use lens_lab::corpus::{Corpus, CorpusOptions, SampleKind, corpus};
 use lens_lm::checkpoint::Dtype;
 use lens_train::files::write_atomically;
 use lens_train::sft::{Example, SftOptions, fine_tune_until};
@@ -189,16 +189,11 @@ impl Sft {
         tasks.truncate(self.tasks);
         let options = CorpusOptions {
             seed: self.seed,
-            stray: 0.0,
-            retold: 0.0,
-            slips: 0.0,
-            comments: 0.0,
-            obeyed: 0.0,
             history: config.rollout.history,
-            turn_limit: config.task.turn_limit,
+            corpus: Corpus::act_only(config.task.turn_limit),
         };
-        let texts = corpus(&benchmark, &tasks, &options)?;
-        if texts.is_empty() {
+        let samples = corpus(&benchmark, &tasks, &options)?;
+        if samples.is_empty() {
             return Err(Failure::user_with_hint(
                 format!(
                     "{} has no expert and no reference solutions for split `{}`",
@@ -208,10 +203,10 @@ impl Sft {
                 "pass demonstrations with --data FILE",
             ));
         }
-        texts
+        samples
             .iter()
-            .filter(|text| text.lesson == Lesson::Act)
-            .map(|text| example(codec, &[Message::user(&text.message)], &text.answer))
+            .filter(|sample| sample.kind == SampleKind::Act)
+            .map(|sample| example(codec, &[Message::user(&sample.message)], &sample.answer))
             .collect::<Result<_, _>>()
             .map_err(|error| Failure::Runtime(error.into()))
     }

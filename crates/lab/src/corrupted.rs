@@ -1,23 +1,23 @@
-//! Careless play: what the expert would have done had it overlooked the right command.
+//! Corrupted demonstrations: what the expert would do if it overlooked the right command.
 //!
-//! A student that was only shown right play and stopped early is bad at what it has not learned to read, and a teacher
-//! cannot tell it that in a few dozen updates. A student that was shown slips as well can read, and is careless: it
-//! leaves things where they are, passes closed cupboards, forgets to wash. That a teacher can correct.
+//! A student trained on right actions alone and stopped early cannot read the prompt well, and a teacher cannot teach it
+//! to read in a few dozen updates. A student that also saw corrupted demonstrations can read, and has bad habits: it
+//! leaves objects where they are, walks past closed cupboards, forgets to wash. A teacher can correct habits.
 
 use lens_env::{Actions, Decision, Expert, Window};
 
 use crate::exercises::Take;
 
-/// What the expert does when it overlooks what it would do; `None` where it is at a loss then, or does the same.
-pub fn slip(expert: &dyn Expert, window: &Window, right: &Decision) -> Option<Decision> {
+/// Returns what the expert decides without seeing the right command, or `None` if it then decides nothing or the same.
+pub fn corrupted(expert: &dyn Expert, window: &Window, right: &Decision) -> Option<Decision> {
     let Actions::Commands(commands) = &window.actions else { return None };
     let seen: Vec<String> =
         commands.iter().filter(|command| !is_like(command, &right.action)).cloned().collect();
     let overlooking = Window { actions: Actions::Commands(seen), ..window.clone() };
-    expert.decide(&overlooking).filter(|slip| slip.action != right.action)
+    expert.decide(&overlooking).filter(|wrong| wrong.action != right.action)
 }
 
-/// Whether a command does what `right` does: whoever overlooks a cup does not see the other cups there either.
+/// Whether a command serves the same purpose as `right`: overlooking a cup means overlooking every cup in that place.
 fn is_like(command: &str, right: &str) -> bool {
     command == right
         || Take::read(right).is_some_and(|right| {
@@ -33,8 +33,8 @@ mod tests {
     use lens_env::{Benchmark, PastStep};
 
     use super::*;
-    use crate::corpus::{CorpusOptions, Lesson, corpus};
-    use crate::recipe::corpus_options;
+    use crate::corpus::{SampleKind, corpus};
+    use crate::recipe::Recipe;
 
     fn window(observation: &str, commands: &[&str]) -> Window {
         Window {
@@ -50,18 +50,18 @@ mod tests {
         }
     }
 
-    /// What the expert does, and its slip.
+    /// What the expert decides, and its corrupted decision.
     fn both(window: &Window) -> (Decision, Option<Decision>) {
         let games = Alfworld::built_in(&Options::default()).expect("they are built in");
         let expert = games.expert().expect("there is one");
         let right = expert.decide(window).expect("it knows what to do");
-        let slip = slip(&*expert, window, &right);
-        (right, slip)
+        let wrong = corrupted(&*expert, window, &right);
+        (right, wrong)
     }
 
     #[test]
-    fn a_thing_is_left_where_it_is_with_all_its_like() {
-        let (right, slip) = both(&window(
+    fn an_object_is_left_where_it_is_with_all_of_its_kind() {
+        let (right, wrong) = both(&window(
             "The drawer 1 is open. In it, you see a cup 1, a cup 2, a pen 2.",
             &[
                 "go to bed 1",
@@ -72,43 +72,44 @@ mod tests {
             ],
         ));
         assert!(right.action.starts_with("take cup "), "{}", right.action);
-        let slip = slip.expect("it goes on");
-        assert!(slip.action.starts_with("go to "), "{}", slip.action);
-        assert!(slip.thought.contains("not seen here"), "{}", slip.thought);
+        let wrong = wrong.expect("it goes on");
+        assert!(wrong.action.starts_with("go to "), "{}", wrong.action);
+        assert!(wrong.thought.contains("not seen here"), "{}", wrong.thought);
     }
 
     #[test]
     fn a_closed_place_is_passed() {
         let commands = ["examine drawer 1", "go to drawer 2", "go to shelf 1", "open drawer 1"];
-        let (right, slip) =
+        let (right, wrong) =
             both(&window("You arrive at drawer 1. The drawer 1 is closed.", &commands));
         assert_eq!(right.action, "open drawer 1");
-        assert!(slip.expect("it goes on").action.starts_with("go to "));
+        assert!(wrong.expect("it goes on").action.starts_with("go to "));
     }
 
     #[test]
     fn with_one_command_there_is_no_other_way() {
-        let (right, slip) = both(&window("You arrive at drawer 1.", &["go to shelf 1"]));
-        assert_eq!((right.action.as_str(), slip), ("go to shelf 1", None));
+        let (right, wrong) = both(&window("You arrive at drawer 1.", &["go to shelf 1"]));
+        assert_eq!((right.action.as_str(), wrong), ("go to shelf 1", None));
     }
 
     #[test]
-    fn other_texts_do_not_depend_on_slips() {
+    fn other_samples_do_not_depend_on_corrupted_ones() {
         let games = Alfworld::built_in(&Options::default()).expect("they are built in");
         let games: Arc<dyn Benchmark> = Arc::new(games);
         let mut tasks = games.tasks("train").expect("a split");
         tasks.truncate(4);
-        let with = corpus_options(1, &*games);
-        let without = CorpusOptions { slips: 0.0, ..with };
-        let texts = |options| corpus(&games, &tasks, options).expect("they are played");
-        let (careless, others): (Vec<_>, Vec<_>) =
-            texts(&with).into_iter().partition(|text| text.lesson == Lesson::Slip);
-        assert_eq!(others, texts(&without));
-        let acts: Vec<_> = others.iter().filter(|text| text.lesson == Lesson::Act).collect();
-        assert!(2 * careless.len() > acts.len(), "{} of {}", careless.len(), acts.len());
-        for slip in &careless {
-            let act = acts.iter().find(|act| act.message == slip.message).expect("the same turn");
-            assert_ne!(act.answer, slip.answer);
+        let with = Recipe::shipped("alfworld").expect("it is shipped").corpus_options(1, &*games);
+        let mut without = with;
+        without.corpus.corrupted = 0.0;
+        let samples = |options| corpus(&games, &tasks, options).expect("they are played");
+        let (wrong, others): (Vec<_>, Vec<_>) =
+            samples(&with).into_iter().partition(|one| one.kind == SampleKind::Corrupted);
+        assert_eq!(others, samples(&without));
+        let acts: Vec<_> = others.iter().filter(|one| one.kind == SampleKind::Act).collect();
+        assert!(2 * wrong.len() > acts.len(), "{} of {}", wrong.len(), acts.len());
+        for wrong in &wrong {
+            let act = acts.iter().find(|act| act.message == wrong.message).expect("the same turn");
+            assert_ne!(act.answer, wrong.answer);
         }
     }
 }

@@ -1,0 +1,138 @@
+//! One stage of one model: load or initialize, roll out, train, save.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lens_engine::native::{LearnerOptions, NativeLearner};
+use lens_engine::{Codec, EngineError, LearnReport, Message};
+use lens_env::Benchmark;
+use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
+use lens_lm::init::FreshWeights;
+use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::tokenizer::chatml_companions;
+use lens_opd::objective::Loss;
+use lens_opd::random::{Purpose, StreamKey};
+use lens_train::sft::{Example, SftOptions, fine_tune};
+
+use crate::corpus::{CorpusOptions, Sample};
+use crate::dagger::{self, Rollouts};
+use crate::error::LabError;
+use crate::recipe::{Model, Optimizer, Stage};
+
+/// What all stages of a build have in common.
+pub struct Builder<'a> {
+    /// The benchmark of the DAgger rollouts.
+    pub benchmark: &'a Arc<dyn Benchmark>,
+    /// The tokenizer that all models share.
+    pub tokenizer_json: &'a [u8],
+    /// Tokens of that tokenizer's vocabulary.
+    pub vocab_size: usize,
+    /// The corpus, exercises included.
+    pub samples: &'a [Sample],
+    /// How samples are made, the seed included.
+    pub corpus: CorpusOptions,
+    /// The optimizer of every stage.
+    pub optimizer: Optimizer,
+}
+
+impl Builder<'_> {
+    /// Runs stage `index` (0-based) of a model and writes the model to `directory` in bfloat16.
+    ///
+    /// The first stage starts from fresh weights, every other stage from the model in `directory`. `on_rollouts` gets
+    /// the DAgger rollouts, if the stage has any.
+    pub fn run_stage(
+        &self,
+        model: &Model,
+        index: usize,
+        directory: &Path,
+        on_rollouts: impl FnOnce(&Rollouts),
+        on_step: impl FnMut(u64, &LearnReport),
+    ) -> Result<(), LabError> {
+        let stage = model.stages.get(index).ok_or_else(|| LabError::NoStage {
+            model: model.name.clone(),
+            stages: model.stages.len(),
+            stage: index + 1,
+        })?;
+        let mut samples = stage.select(self.samples);
+        if samples.is_empty() {
+            let mixture: Vec<_> = stage.mixture.iter().map(|kind| kind.name()).collect();
+            return Err(LabError::NoSamples {
+                model: model.name.clone(),
+                stage: index + 1,
+                mixture: mixture.join(", "),
+            });
+        }
+        let mut learner = if index == 0 {
+            self.fresh(model)?
+        } else {
+            NativeLearner::load(directory, self.learner_options())?
+        };
+        let seed = self.corpus.seed + index as u64;
+        let rollouts;
+        if stage.dagger_games > 0 {
+            rollouts = self.rollouts(&mut learner, stage.dagger_games, index)?;
+            on_rollouts(&rollouts);
+            let corrections = stage.select(&rollouts.samples);
+            // As many demonstrations as corrections.
+            StreamKey::new(seed, 0, 0, Purpose::Data, 2).open().shuffle(&mut samples);
+            samples.truncate(corrections.len());
+            samples.extend(corrections);
+        }
+        let options = self.sft_options(stage, seed);
+        let example = |codec: &dyn Codec, number: usize| example(codec, samples[number]);
+        fine_tune(&mut learner, samples.len(), example, &options, on_step)?;
+        learner.save_model_as(directory, Dtype::Bf16)?;
+        Ok(())
+    }
+
+    fn sft_options(&self, stage: &Stage, seed: u64) -> SftOptions {
+        SftOptions {
+            steps: stage.steps,
+            batch_size: stage.batch_size,
+            lr: stage.lr,
+            warmup: self.optimizer.warmup_steps(stage.steps),
+            prompt_weight: stage.prompt_weight,
+            seed,
+        }
+    }
+
+    fn learner_options(&self) -> LearnerOptions {
+        LearnerOptions {
+            format: WeightFormat::F32,
+            loss: Loss::default(),
+            optimizer: self.optimizer.adamw(),
+            recompute: false,
+        }
+    }
+
+    /// A model with fresh weights and the build's tokenizer.
+    fn fresh(&self, model: &Model) -> Result<NativeLearner, LabError> {
+        let config = model.config(self.vocab_size);
+        let companions = chatml_companions(self.tokenizer_json.to_vec())?;
+        let files = ModelFiles::new(config.clone(), &ModelTokens::default(), companions);
+        let weights = FreshWeights::new(config, self.corpus.seed, model.init_std);
+        Ok(NativeLearner::fresh(files, weights.parameters()?, self.learner_options())?)
+    }
+
+    fn rollouts(
+        &self,
+        learner: &mut NativeLearner,
+        games: usize,
+        index: usize,
+    ) -> Result<Rollouts, LabError> {
+        let mut tasks = self.benchmark.tasks(&self.benchmark.profile().laboratory.train_split)?;
+        let key = StreamKey::new(self.corpus.seed, index as u64, 0, Purpose::TaskOrder, 0);
+        key.open().shuffle(&mut tasks);
+        tasks.truncate(games);
+        let config = dagger::rollout_config(self.benchmark, &self.corpus);
+        let policy = learner.snapshot()?;
+        dagger::rollouts(&config, &policy, &tasks, index as u64, &self.corpus)
+    }
+}
+
+fn example(codec: &dyn Codec, sample: &Sample) -> Result<Example, EngineError> {
+    Ok(Example {
+        prompt: codec.prompt(&[Message::user(&sample.message)])?,
+        response: codec.response(&sample.answer)?,
+    })
+}

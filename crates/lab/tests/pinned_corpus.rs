@@ -1,0 +1,138 @@
+//! The corpus of the shipped recipes, byte by byte.
+//!
+//! The models under `assets/lab` were trained on these texts, and their figures are in the documentation. A change of a
+//! word, of a share, or of the order of draws makes other models; it has to be a decision, so it has to fail here first.
+//! The hashes are of the first twelve training tasks with seed 1, computed before the recipe was a TOML file.
+
+use std::sync::Arc;
+
+use lens_env::{
+    Benchmark, BenchmarkOptions, EnvError, Environment, Expert, Profile, SplitInfo, Task, View,
+    registry,
+};
+use lens_lab::corpus::{Sample, SampleKind, corpus};
+use lens_lab::exercises::exercises;
+use lens_lab::recipe::{Recipe, Tokenizer};
+use lens_lab::tokenizer;
+
+/// Kinds, messages and answers in order.
+fn hash(samples: &[Sample]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for sample in samples {
+        let kind = match sample.kind {
+            SampleKind::Exercise => 0,
+            SampleKind::Act => 1,
+            SampleKind::Counterfactual => 2,
+            SampleKind::Corrupted => 3,
+            SampleKind::Critique => 4,
+            SampleKind::InstructionFollowing => 5,
+        };
+        hasher.update(&[kind]);
+        for part in [&sample.message, &sample.answer] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn samples(benchmark: &Arc<dyn Benchmark>, recipe: &Recipe) -> Vec<Sample> {
+    let mut tasks = benchmark.tasks("train").expect("a split");
+    tasks.truncate(12);
+    corpus(benchmark, &tasks, &recipe.corpus_options(1, &**benchmark)).expect("samples")
+}
+
+fn open(name: &str) -> Arc<dyn Benchmark> {
+    registry::open(name, &BenchmarkOptions::default()).expect("it is built in")
+}
+
+fn tokenizer_hash(benchmark: &dyn Benchmark, recipe: &Recipe, samples: &[Sample]) -> String {
+    let settings = Tokenizer { samples: 100, ..recipe.tokenizer };
+    let splitting = tokenizer::splitting(benchmark.profile());
+    let json = tokenizer::train(samples, settings, splitting).expect("it is trained");
+    blake3::hash(&json).to_hex().to_string()
+}
+
+#[test]
+fn the_samples_exercises_and_tokens_of_alfworld_are_those_of_the_shipped_models() {
+    let (benchmark, recipe) = (open("alfworld"), Recipe::shipped("alfworld").expect("shipped"));
+    let samples = samples(&benchmark, &recipe);
+    assert_eq!(samples.len(), 458);
+    assert_eq!(hash(&samples), "621abfe290a7ee244b8a911b9b8fbb1d59b2ae7fcd7108c007d08b78a5630610");
+    let exercises = exercises(&samples, recipe.exercises.rounds, 1);
+    assert_eq!(exercises.len(), 262);
+    assert_eq!(
+        hash(&exercises),
+        "377d8903cc13f768f1d54c39493a9412cda1abc84d7e6b6bccb178c58bea6820"
+    );
+    assert_eq!(
+        tokenizer_hash(&*benchmark, &recipe, &samples),
+        "60b8f86ad14ee339acc6593b0f4b4ccf54d4171522bd011e22d56214a24f6b17"
+    );
+}
+
+#[test]
+fn the_samples_and_tokens_of_webshop_are_the_same() {
+    let (benchmark, recipe) = (open("webshop"), Recipe::shipped("webshop").expect("shipped"));
+    let samples = samples(&benchmark, &recipe);
+    assert_eq!(samples.len(), 187);
+    assert_eq!(hash(&samples), "3fa8cfd3d7723992601ae6f3e8aafd6d9053dd84efe7c55571d86e9223a44a23");
+    assert_eq!(
+        tokenizer_hash(&*benchmark, &recipe, &samples),
+        "d520f70689ea6565440ab89ff7dbeeab63a14c53256374c62985316b2a0734cf"
+    );
+    // Every kind that a mixture of this recipe names is there.
+    for stage in recipe.models.iter().flat_map(|model| &model.stages) {
+        for kind in &stage.mixture {
+            assert!(samples.iter().any(|sample| sample.kind == *kind), "no {}", kind.name());
+        }
+    }
+}
+
+/// A benchmark as ScienceWorld is: it has solutions and no expert.
+struct WithoutExpert(Arc<dyn Benchmark>);
+
+impl Benchmark for WithoutExpert {
+    fn profile(&self) -> &Profile {
+        self.0.profile()
+    }
+
+    fn splits(&self) -> Vec<SplitInfo> {
+        self.0.splits()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        self.0.tasks(split)
+    }
+
+    fn environment(self: Arc<Self>) -> Result<Box<dyn Environment>, EnvError> {
+        self.0.clone().environment()
+    }
+
+    fn reference_actions(&self, task: &Task) -> Result<Option<Vec<String>>, EnvError> {
+        self.0.reference_actions(task)
+    }
+
+    fn admits(&self, view: &View, action: &str) -> bool {
+        self.0.admits(view, action)
+    }
+
+    fn expert(&self) -> Option<Box<dyn Expert>> {
+        None
+    }
+}
+
+#[test]
+fn the_samples_of_reference_solutions_are_the_same() {
+    let benchmark: Arc<dyn Benchmark> = Arc::new(WithoutExpert(open("alfworld")));
+    // Where there is no expert, the shares of ScienceWorld's recipe and of ALFWorld's have the same effect.
+    for name in ["alfworld", "scienceworld"] {
+        let samples = samples(&benchmark, &Recipe::shipped(name).expect("shipped"));
+        assert_eq!(samples.len(), 129, "{name}");
+        assert_eq!(
+            hash(&samples),
+            "7c159f8a8f67777f13d444b3f0c6b685b0835b8ff8cb1f393a4a583f9725a23a",
+            "{name}"
+        );
+    }
+}
