@@ -45,7 +45,7 @@ pub(super) fn saturated_clock(patient: &Patient<'_>) -> Option<Finding> {
         title: "competence is saturated: the clock's pace is noise".to_owned(),
         evidence: format!("mean competence {competence:.4} over {} batches", values.len()),
         cause: "both models prefer the same tokens at the frontier, so ratios of gaps mean little",
-        advice: "raise locate.epsilon, or use locate.clock=fixed_f2b for this pair of models",
+        advice: "raise locate.epsilon, or use locate.clock=fixed-f2b for this pair of models",
     })
 }
 
