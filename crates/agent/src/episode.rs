@@ -1,6 +1,9 @@
-//! Episodes in lockstep: all running ones take their next turn through one batched call.
+//! Episodes: in lockstep, where all running ones take their next turn through one batched call, or each on its own where
+//! the model takes many calls at once.
 
-use lens_engine::{CallFailure, Completion, EngineError, GenerateCall, Message, Policy, Sampling};
+use lens_engine::{
+    CallFailure, Completion, EngineError, GenerateCall, Message, Policy, Sampling, fan_out,
+};
 use lens_env::{Snapshot, Status, Task, View};
 use lens_opd::episode::{Actor, EpisodeEnd, TurnDrop};
 use lens_opd::methods::exposure::Exposure;
@@ -120,8 +123,29 @@ impl Live {
 }
 
 /// Plays all plans to their ends. `teacher` acts where an exposure says so; `keep_states` saves the state before
-/// every turn, for forks. After every turn `watch` is told how many episodes have ended, and how many there are.
+/// every turn, for forks. `watch` is told how many episodes have ended, and how many there are. Results do not depend on
+/// how episodes are interleaved: draws are named by the plan, not by the order of calls.
 pub fn play(
+    config: &RolloutConfig,
+    student: &dyn Policy,
+    teacher: Option<&dyn Policy>,
+    plans: Vec<Plan>,
+    keep_states: bool,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Episode>, EngineError> {
+    let Some(width) = student.concurrency() else {
+        return in_lockstep(config, student, teacher, plans, keep_states, watch);
+    };
+    let count = plans.len();
+    let alone = |index: usize| {
+        let plan = vec![plans[index].clone()];
+        in_lockstep(config, student, teacher, plan, keep_states, &mut |_, _| {})
+    };
+    let episodes = fan_out(count, width, alone, &mut |ended| watch(ended, count))?;
+    Ok(episodes.into_iter().flatten().collect())
+}
+
+fn in_lockstep(
     config: &RolloutConfig,
     student: &dyn Policy,
     teacher: Option<&dyn Policy>,

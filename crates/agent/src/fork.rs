@@ -1,14 +1,15 @@
 //! Forks: restore a state, ask for guidance, play both branches, let the teacher judge the futures.
 //!
 //! All forks of a batch run side by side: one call for the hints, one for the fork turns of both branches of every
-//! fork, one per continuation turn, one for the judging. The two branches of a fork share all of their history, so
-//! an engine that shares common prefixes computes it once.
+//! fork, one per continuation turn, one for the judging. Where the student takes many calls at once, every fork is played
+//! on its own instead, and only the judging is common. The two branches of a fork share all of their history, so an
+//! engine that shares common prefixes computes it once.
 
 mod branch;
 mod judge;
 
 use lens_engine::{
-    CallFailure, EngineError, GenerateCall, Message, Models, Policy, Sampling, Target,
+    CallFailure, EngineError, GenerateCall, Message, Models, Policy, Sampling, Target, fan_out,
 };
 use lens_env::PastStep;
 use lens_opd::random::{Purpose, StreamKey};
@@ -111,6 +112,27 @@ pub fn run_forks(
     episodes: &[Episode],
     requests: &[ForkRequest],
 ) -> Result<Vec<ForkRun>, EngineError> {
+    let jobs = match models.student().concurrency() {
+        None => side_by_side(config, forks, models, episodes, requests)?,
+        Some(width) => {
+            let alone = |index: usize| {
+                let request = &requests[index..=index];
+                side_by_side(config, forks, models, episodes, request)
+            };
+            fan_out(requests.len(), width, alone, &mut |_| {})?.into_iter().flatten().collect()
+        }
+    };
+    judge::finish(config, forks, models, jobs)
+}
+
+/// Plays forks up to the judging, in the order of the requests.
+fn side_by_side<'a>(
+    config: &RolloutConfig,
+    forks: &ForkConfig,
+    models: &dyn Models,
+    episodes: &'a [Episode],
+    requests: &'a [ForkRequest],
+) -> Result<Vec<ForkJob<'a>>, EngineError> {
     let mut jobs: Vec<ForkJob<'_>> = requests
         .par_iter()
         .map(|request| ForkJob {
@@ -126,7 +148,7 @@ pub fn run_forks(
     for _ in 0..longest {
         continue_turn(config, forks, models.student(), &mut jobs)?;
     }
-    judge::finish(config, forks, models, jobs)
+    Ok(jobs)
 }
 
 /// Restores the state before the fork turn twice; a state that cannot be restored exactly is a reason to drop the fork.

@@ -15,6 +15,28 @@ pub enum EngineError {
     /// A request that makes no sense.
     #[error("bad request: {0}")]
     Request(String),
+    /// A server or the training worker failed, and the run cannot go on without it.
+    #[error("{endpoint}: {message}{}", with_status(*status))]
+    Remote {
+        /// Its address.
+        endpoint: String,
+        /// The HTTP status, if it answered.
+        status: Option<u16>,
+        /// What went wrong and what to do.
+        message: String,
+    },
+    /// A server answered with other weights than it was given.
+    #[error(
+        "{endpoint} answers with weights \"{found}\", but it was given \"{expected}\": it was restarted or changed by someone else; resume the run, which publishes the weights again"
+    )]
+    Version {
+        /// The server.
+        endpoint: String,
+        /// The version it was given.
+        expected: String,
+        /// The version it answered with.
+        found: String,
+    },
     /// The saved state of an engine cannot be used.
     #[error("the saved state {path} cannot be used: {message}")]
     State {
@@ -23,6 +45,10 @@ pub enum EngineError {
         /// What is wrong with it.
         message: String,
     },
+}
+
+fn with_status(status: Option<u16>) -> String {
+    status.map_or_else(String::new, |status| format!(" (HTTP {status})"))
 }
 
 impl EngineError {
@@ -75,6 +101,9 @@ mod tests {
             EngineError::Train(_) => ALL[1],
             EngineError::Request(_) => ALL[2],
             EngineError::State { .. } => ALL[3],
+            // Only a server can cause these; `tests/remote` does.
+            EngineError::Remote { .. } => "Remote",
+            EngineError::Version { .. } => "Version",
         }
     }
 
@@ -83,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_is_produced_and_says_what_is_wrong() {
+    fn every_error_without_a_server_is_produced_and_says_what_is_wrong() {
         let options = LearnerOptions {
             format: WeightFormat::F32,
             loss: Loss::default(),

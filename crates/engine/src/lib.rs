@@ -12,17 +12,20 @@
 //! everyone who carries it. What was given up: two versions of a student cannot be compared with each other, because
 //! servers hold one version at a time.
 //!
-//! [`native`] answers on this machine's CPU, [`scripted`] answers from a script, without a model, for tests.
+//! [`native`] answers on this machine's CPU, [`remote`] asks servers and the training worker, [`scripted`] answers from a script, without a model, for tests.
 #![forbid(unsafe_code)]
 
 pub mod codec;
 pub mod deadline;
 pub mod engine;
 pub mod error;
+pub mod fan;
+pub mod http;
 pub mod models;
 pub mod native;
 pub mod observed;
 pub mod policy;
+pub mod remote;
 pub mod scripted;
 pub mod target;
 
@@ -30,6 +33,7 @@ pub use codec::{Codec, Message, Role};
 pub use deadline::Deadline;
 pub use engine::{Engine, LearnReport, LearnRow};
 pub use error::{CallFailure, EngineError};
+pub use fan::fan_out;
 pub use models::{Compared, CrossContext, Internalized, Models, Position, ScoreCall};
 pub use observed::{Call, Observed, ObservedEngine, Observer};
 pub use policy::{Completion, FinishReason, GenerateCall, Policy, Sampling};

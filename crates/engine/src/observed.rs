@@ -71,6 +71,10 @@ impl Policy for Watched {
         self.policy().version()
     }
 
+    fn concurrency(&self) -> Option<usize> {
+        self.policy().concurrency()
+    }
+
     fn generate(
         &self,
         calls: &[GenerateCall],

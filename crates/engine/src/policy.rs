@@ -72,6 +72,12 @@ pub trait Policy: Send + Sync {
     /// Optimizer steps its weights have seen (0 for a model that does not learn).
     fn version(&self) -> u64;
 
+    /// How many calls it takes at once from callers of their own. `None`: it answers one batch at a time, and larger
+    /// batches are faster; what depends on its answers should ask for them together.
+    fn concurrency(&self) -> Option<usize> {
+        None
+    }
+
     /// Writes all responses. The outer error is a failure of the engine as a whole.
     fn generate(
         &self,

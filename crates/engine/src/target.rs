@@ -30,6 +30,13 @@ pub(crate) enum Kind {
         /// The version of the snapshot, whose output head reads them.
         version: u64,
     },
+    /// A frozen snapshot's distribution under another context, kept by the training worker.
+    Kept {
+        /// Its key there.
+        key: i64,
+        /// The version of the snapshot.
+        version: u64,
+    },
 }
 
 /// The most likely tokens at every response position, `k` each.

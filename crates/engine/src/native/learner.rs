@@ -164,6 +164,7 @@ impl NativeLearner {
                 hidden.as_ref().map(|hidden| RowLoss::ReverseKl { teacher_hidden: hidden.to_vec() })
             }
             Kind::TeacherTop(top) => top.as_ref().map(|top| top_k_loss(top)),
+            Kind::Kept { .. } => None,
         }
     }
 }
@@ -287,7 +288,9 @@ impl NativeLearner {
             // The policy gradient carries the coefficient in its advantage.
             let factor = match &row.target.0 {
                 Kind::TeacherStates(_) | Kind::TeacherTop(_) => self.options.loss.kl_coef as f32,
-                Kind::Tokens | Kind::Sampled { .. } | Kind::Snapshot { .. } => 1.0,
+                Kind::Tokens | Kind::Sampled { .. } | Kind::Snapshot { .. } | Kind::Kept { .. } => {
+                    1.0
+                }
             };
             groups.entry(version).or_default().push(TrainRow {
                 tokens: [row.prompt.as_slice(), &row.response].concat(),
@@ -378,7 +381,7 @@ impl NativeLearner {
     }
 
     /// Forgets the output heads of snapshots older than `version`.
-    pub(super) fn forget_before(&mut self, version: u64) {
+    pub(crate) fn forget_before(&mut self, version: u64) {
         self.heads.retain(|&kept, _| kept >= version);
     }
 }

@@ -11,6 +11,7 @@ pub use codec::NativeCodec;
 pub use engine::NativeEngine;
 pub use learner::{LearnerOptions, NativeLearner};
 pub use models::NativeModels;
+pub(crate) use models::{internalize, sampled};
 pub use policy::NativePolicy;
 
 use lens_lm::tokenizer::Tokenizer;

@@ -161,7 +161,7 @@ pub(super) fn top_tokens(scored: &Scored) -> TopTokens {
 }
 
 /// Both models' log-probabilities of the realized tokens; a token nobody measured is an error.
-fn sampled(call: &ScoreCall, positions: &[Position]) -> Result<Target, EngineError> {
+pub(crate) fn sampled(call: &ScoreCall, positions: &[Position]) -> Result<Target, EngineError> {
     let missing = |whose: &str| {
         EngineError::Request(format!(
             "k1_pg needs every token's log-probability under the {whose}, and it was not measured"
@@ -212,33 +212,7 @@ impl Models for NativeModels {
         calls: &[CrossContext],
         deadline: Deadline,
     ) -> Result<Vec<Result<Internalized, CallFailure>>, EngineError> {
-        if deadline.has_passed() {
-            return Ok(calls.iter().map(|_| Err(CallFailure::Timeout)).collect());
-        }
-        let rows: Vec<CrossRow<'_>> = calls
-            .iter()
-            .map(|call| CrossRow {
-                student_prompt: &call.hinted_prompt,
-                teacher_prompt: &call.plain_prompt,
-                response: &call.response,
-            })
-            .collect();
-        let model = self.student.model();
-        let mut plain = PrefixCache::new(PREFIX_BYTES);
-        let mut hinted = self.student.prefix();
-        let scored = cross_score(model, model, &rows, &self.options(), &mut hinted, &mut plain)?;
-        let version = self.student.version();
-        let targets = scored.into_iter().map(|row| {
-            let sum: f64 = row.positions.iter().map(|position| f64::from(position.kl)).sum();
-            Ok(Internalized {
-                gap: Some(sum / row.positions.len().max(1) as f64),
-                target: Target(Kind::Snapshot {
-                    hidden: Arc::new(row.student_hidden.data),
-                    version,
-                }),
-            })
-        });
-        Ok(targets.collect())
+        internalize(&self.student, calls, deadline)
     }
 }
 
@@ -256,4 +230,37 @@ fn compared(position: &PairPosition) -> Position {
         }),
         kl: Some(position.kl),
     }
+}
+
+/// A student's own distributions under a hint, by its hidden states there.
+pub(crate) fn internalize(
+    student: &NativePolicy,
+    calls: &[CrossContext],
+    deadline: Deadline,
+) -> Result<Vec<Result<Internalized, CallFailure>>, EngineError> {
+    if deadline.has_passed() {
+        return Ok(calls.iter().map(|_| Err(CallFailure::Timeout)).collect());
+    }
+    let rows: Vec<CrossRow<'_>> = calls
+        .iter()
+        .map(|call| CrossRow {
+            student_prompt: &call.hinted_prompt,
+            teacher_prompt: &call.plain_prompt,
+            response: &call.response,
+        })
+        .collect();
+    let options = PairOptions { real_vocab: Some(student.real_vocab()), ..PairOptions::default() };
+    let model = student.model();
+    let mut plain = PrefixCache::new(PREFIX_BYTES);
+    let mut hinted = student.prefix();
+    let scored = cross_score(model, model, &rows, &options, &mut hinted, &mut plain)?;
+    let version = student.version();
+    let targets = scored.into_iter().map(|row| {
+        let sum: f64 = row.positions.iter().map(|position| f64::from(position.kl)).sum();
+        Ok(Internalized {
+            gap: Some(sum / row.positions.len().max(1) as f64),
+            target: Target(Kind::Snapshot { hidden: Arc::new(row.student_hidden.data), version }),
+        })
+    });
+    Ok(targets.collect())
 }

@@ -65,12 +65,12 @@ impl NativePolicy {
     }
 
     /// The softmax of every call runs over this many tokens.
-    pub(super) fn real_vocab(&self) -> usize {
+    pub(crate) fn real_vocab(&self) -> usize {
         self.real_vocab
     }
 
     /// The keys and values kept of earlier calls.
-    pub(super) fn prefix(&self) -> MutexGuard<'_, PrefixCache> {
+    pub(crate) fn prefix(&self) -> MutexGuard<'_, PrefixCache> {
         // A cache is only ever extended whole, so one that a panicking thread left behind is still right.
         self.prefix.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -63,6 +63,12 @@ pub(super) fn save(
                 rollout_logprobs: Some(rollout.clone()),
                 top: false,
             },
+            Kind::Kept { .. } => {
+                return Err(EngineError::Request(
+                    "a target of the training worker cannot be saved by the native engine"
+                        .to_owned(),
+                ));
+            }
             Kind::Snapshot { hidden, version } => {
                 let start = bytes.len();
                 bytes.extend(hidden.iter().flat_map(|value| value.to_le_bytes()));
