@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_value_out_of_bounds_is_refused_by_its_key() {
-        let changes: [(&str, fn(&mut Recipe)); 9] = [
+        type Change = (&'static str, fn(&mut Recipe));
+        let changes: [Change; 9] = [
             ("`corpus.critique`", |recipe| recipe.corpus.critique = 1.5),
             ("`corpus.corrupted`", |recipe| recipe.corpus.corrupted = f64::NAN),
             ("`tokenizer.vocab_size`", |recipe| recipe.tokenizer.vocab_size = 10),
