@@ -11,7 +11,7 @@ mod judge;
 use lens_engine::{
     CallFailure, EngineError, GenerateCall, Message, Models, Policy, Sampling, Target, fan_out,
 };
-use lens_env::PastStep;
+use lens_env::{EnvError, PastStep};
 use lens_opd::random::{Purpose, StreamKey};
 use lens_opd::validate::fork::{FinishedFork, ForkDrop, ForkKind, ForkRequest, Side};
 use rayon::prelude::*;
@@ -62,6 +62,8 @@ pub struct ForkRun {
     pub finished: FinishedFork,
     /// The teacher's hint.
     pub hint: Option<String>,
+    /// What the teacher was asked: the prompt of its hint or bridge.
+    pub cue: Vec<u32>,
     /// The branch without guidance.
     pub base: BranchLog,
     /// The branch with it.
@@ -77,6 +79,7 @@ pub struct ForkRun {
 /// A fork on its way. Its two branches exist as long as nothing has gone wrong.
 struct ForkJob<'a> {
     request: &'a ForkRequest,
+    cue: Vec<u32>,
     hint: Option<String>,
     hinted_prompt: Vec<u32>,
     open: Result<OpenFork<'a>, ForkDrop>,
@@ -137,6 +140,7 @@ fn side_by_side<'a>(
         .par_iter()
         .map(|request| ForkJob {
             request,
+            cue: Vec::new(),
             hint: None,
             hinted_prompt: Vec::new(),
             open: restore(config, episodes, request),
@@ -183,7 +187,10 @@ fn restored(
     let snapshot = turn.snapshot.as_ref().ok_or(ForkDrop::RestoreFailed)?;
     let mut environment =
         config.benchmark.clone().environment().map_err(|_| ForkDrop::RestoreFailed)?;
-    let view = environment.restore(snapshot).map_err(|_| ForkDrop::RestoreFailed)?;
+    let view = environment.restore(snapshot).map_err(|error| match error {
+        EnvError::NotRepeatable(_) => ForkDrop::NotRepeatable,
+        _ => ForkDrop::RestoreFailed,
+    })?;
     if view.fingerprint() != turn.view.fingerprint() {
         return Err(ForkDrop::RestoreMismatch);
     }
@@ -224,8 +231,10 @@ fn guide(
             stream: StreamKey::new(forks.seed, forks.batch, episode, Purpose::Teacher, turn as u32),
         });
     }
-    for (index, answer) in asked.into_iter().zip(teacher.generate(&calls, config.deadline)?) {
+    let answers = teacher.generate(&calls, config.deadline)?;
+    for ((index, call), answer) in asked.into_iter().zip(calls).zip(answers) {
         let job = &mut jobs[index];
+        job.cue = call.prompt;
         let reply = match Reply::from_completion(teacher.codec(), answer) {
             Ok(reply) => reply,
             Err(failure) => {

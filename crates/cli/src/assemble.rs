@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// The benchmark a configuration names, narrowed to `task.kinds` if there are any.
 pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
     let task = &config.task;
-    let options = task.options().map_err(|error| Failure::User(error.into()))?;
+    let options = config.benchmark_options().map_err(|error| Failure::User(error.into()))?;
     let benchmark = registry::open(&task.benchmark, &options)
         .map_err(|error| Failure::User(anyhow::Error::new(error).context("[task]")))?;
     if !task.kinds.is_empty() {

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use lens_env::remote::EnvironmentOptions;
 use lens_env::webshop::GoalKind;
 use lens_env::{BenchmarkOptions, registry};
 use lens_opd::OpdError;
@@ -105,6 +106,8 @@ pub struct Config {
     pub method: MethodName,
     /// The benchmark and its data.
     pub task: Task,
+    /// An environment in another process (`task.benchmark` "openenv" or "stdio").
+    pub environment: EnvironmentOptions,
     /// The model that learns.
     pub student: Model,
     /// The model that teaches.
@@ -134,6 +137,7 @@ impl Default for Config {
             threads: 0,
             method: MethodName::Lens,
             task: Task::default(),
+            environment: EnvironmentOptions::default(),
             student: model("Qwen/Qwen3-1.7B", WeightsName::F32),
             teacher: model("Qwen/Qwen3-32B", WeightsName::Bf16),
             methods: MethodSections::default(),
@@ -159,6 +163,9 @@ impl Config {
         };
         absolute(&mut self.output);
         absolute(&mut self.task.data);
+        if let Some(tasks) = &mut self.environment.tasks {
+            absolute(tasks);
+        }
         // A model that is not here is named as its hub names it.
         for path in [&mut self.student.path, &mut self.teacher.path] {
             if path.exists() {
@@ -171,6 +178,11 @@ impl Config {
             self.task.references = references.to_string_lossy().into_owned();
         }
         self
+    }
+
+    /// What the benchmark is opened with.
+    pub fn benchmark_options(&self) -> Result<BenchmarkOptions, OpdError> {
+        Ok(BenchmarkOptions { environment: self.environment.clone(), ..self.task.options()? })
     }
 
     /// The facts of the run of `seed` that methods depend on.
@@ -328,8 +340,7 @@ impl Task {
         }
     }
 
-    /// What the benchmark is opened with.
-    pub fn options(&self) -> Result<BenchmarkOptions, OpdError> {
+    fn options(&self) -> Result<BenchmarkOptions, OpdError> {
         Ok(BenchmarkOptions {
             data: (!self.data.as_os_str().is_empty()).then(|| self.data.clone()),
             goals: self.goal_kind()?,

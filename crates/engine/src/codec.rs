@@ -56,6 +56,11 @@ pub trait Codec: Send + Sync {
     /// The text of a response, special tokens left out.
     fn text(&self, tokens: &[u32]) -> Result<String, EngineError>;
 
+    /// One token as a reader may see it, special tokens by their names.
+    fn piece(&self, token: u32) -> String {
+        self.text(&[token]).unwrap_or_default()
+    }
+
     /// Whether the tokenizer calls a token special (end of turn, think markers).
     fn is_special(&self, token: u32) -> bool;
 

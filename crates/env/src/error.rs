@@ -83,6 +83,11 @@ pub enum EnvError {
 }
 
 impl EnvError {
+    /// The message and what to do about it, for places that have one line for both.
+    pub fn told(&self) -> String {
+        self.hint().map_or_else(|| self.to_string(), |hint| format!("{self}; {hint}"))
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<&str> {
         match self {

@@ -41,6 +41,7 @@ pub(super) fn finish(
                 result: ForkResult::Dropped(ForkDrop::EngineFailure),
             },
             hint: job.hint,
+            cue: job.cue,
             base: super::BranchLog::default(),
             guided: super::BranchLog::default(),
             hinted_prompt: job.hinted_prompt,

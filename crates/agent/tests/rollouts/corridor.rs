@@ -53,6 +53,8 @@ pub(crate) enum Fault {
     Restore,
     /// The state that is put back is another one.
     Elsewhere,
+    /// Replaying gives other answers.
+    Fickle,
 }
 
 /// A corridor whose tasks are its lengths.
@@ -150,6 +152,9 @@ impl Environment for Walk {
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<View, EnvError> {
         refuse(self.fault == Fault::Restore, "restore")?;
+        if self.fault == Fault::Fickle {
+            return Err(EnvError::NotRepeatable("the second answer differs".to_owned()));
+        }
         *self = Self { fault: self.fault, ..*snapshot.get()? };
         self.place += usize::from(self.fault == Fault::Elsewhere);
         self.view()

@@ -32,6 +32,7 @@ variants! {
     ForkDrop: FORK_DROPS, fork_drop {
         ForkDrop::RestoreMismatch => "RestoreMismatch",
         ForkDrop::RestoreFailed => "RestoreFailed",
+        ForkDrop::NotRepeatable => "NotRepeatable",
         ForkDrop::HintEmpty => "HintEmpty",
         ForkDrop::HintFailed => "HintFailed",
         ForkDrop::InadmissibleAction => "InadmissibleAction",

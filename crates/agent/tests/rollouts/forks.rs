@@ -156,6 +156,8 @@ scenes! {
         Scene { fault: Fault::Elsewhere, ..Scene::default() } => dropped("restore_mismatch");
     a_state_that_cannot_be_put_back_drops_the_fork:
         Scene { fault: Fault::Restore, ..Scene::default() } => dropped("restore_failed");
+    an_environment_that_answers_differently_when_replayed_drops_the_fork:
+        Scene { fault: Fault::Fickle, ..Scene::default() } => dropped("not_repeatable");
     an_environment_that_cannot_be_made_again_drops_the_fork:
         Scene { fault: Fault::Environment, ..Scene::default() } => dropped("restore_failed");
     a_turn_that_was_not_played_cannot_be_forked:

@@ -10,6 +10,7 @@ use lens_opd::methods::MethodName;
 use lens_records::RunFolder;
 use lens_train::{Finish, Opening, Run};
 
+use super::train::print_findings;
 use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -78,10 +79,17 @@ impl Quickstart {
         let path = self.out.join("quickstart.svg");
         let read: Vec<_> = runs.iter().map(|(method, run)| (*method, Results::read(run))).collect();
         lens_train::files::write_atomically(&path, plot(&read).svg().as_bytes())?;
+        let folders = runs.iter().map(|(_, run)| run.path().to_owned()).collect();
+        let page = self.out.join("quickstart.html");
+        let document = lens_view::export::document(&lens_view::api::Library::open(folders), 40)
+            .map_err(|error| Failure::Runtime(error.into()))?;
+        lens_train::files::write_atomically(&page, document.as_bytes())?;
         for ((method, run), (_, results)) in runs.iter().zip(&read) {
             report(*method, run, results, out)?;
+            print_findings(run.path(), out)?;
         }
         writeln!(out, "\nplot: {}", path.display())?;
+        writeln!(out, "every episode, fork and token: open {} in a browser", page.display())?;
         if let Some(model) = runs.first().and_then(|(_, run)| newest_model(run)) {
             let model = model.display();
             let lens = assemble::called_as();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lens_config::{Config, resolve};
+use lens_report::doctor;
 use lens_train::{Finish, Opening};
 
 use super::config::ConfigArgs;
@@ -122,6 +123,15 @@ fn train(
     if run.skipped() > 0 {
         let steps = counted(run.skipped(), "step");
         writeln!(out, "  skipped: {steps} with a number that is not finite; see dumps/")?;
+    }
+    print_findings(run.path(), out)
+}
+
+/// What the doctor says of a run, in three lines at most.
+pub(crate) fn print_findings(folder: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    let findings = doctor::examine(&lens_report::Run::load(open_run(folder)?));
+    for line in doctor::brief(&findings, 3) {
+        writeln!(out, "  {line}")?;
     }
     Ok(())
 }

@@ -67,6 +67,14 @@ impl Codec for NativeCodec {
         Ok(self.tokenizer.decode_text(tokens)?)
     }
 
+    fn piece(&self, token: u32) -> String {
+        let text = self.tokenizer.decode_text(&[token]).unwrap_or_default();
+        if text.is_empty() {
+            return self.tokenizer.token(token).unwrap_or_default().to_owned();
+        }
+        text
+    }
+
     fn is_special(&self, token: u32) -> bool {
         self.tokenizer.is_special(token) || self.think.contains(&token)
     }

@@ -51,13 +51,14 @@ pub enum SnapshotUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EnvironmentOptions {
-    /// The server's address, such as `http://127.0.0.1:8000` (openenv, agentgym).
+    /// The server's address, such as `http://127.0.0.1:8000` (openenv).
     pub url: String,
     /// The program and its arguments (stdio).
     pub command: Vec<String>,
     /// The environment variable that holds the server's access token; empty means none is sent.
     pub token_variable: String,
     /// A file of tasks, one JSON object per line; unset means the environment lists them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<PathBuf>,
     /// A template for the text of the task, filled in with the first answer; empty means the answer's own `task` or
     /// `goal`.
@@ -80,6 +81,7 @@ pub struct EnvironmentOptions {
     /// What the score means.
     pub score: ScoreScale,
     /// A file with the prompt's template; unset means a general one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<PathBuf>,
     /// Past steps that every prompt shows.
     pub history: usize,

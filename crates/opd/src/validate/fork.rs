@@ -84,6 +84,8 @@ pub enum ForkDrop {
     RestoreMismatch,
     /// The environment could not be restored.
     RestoreFailed,
+    /// The environment answers the same actions differently when they are replayed.
+    NotRepeatable,
     /// The teacher's hint was empty.
     HintEmpty,
     /// The teacher failed to give a hint.

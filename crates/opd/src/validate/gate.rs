@@ -91,6 +91,9 @@ impl fmt::Display for Reason {
 /// The gate's word on one fork.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
+    /// How continuations were valued.
+    #[serde(default)]
+    pub evaluator: BranchValue,
     /// Value of the unguided continuation, `V_B`.
     pub base_value: Option<f64>,
     /// Value of the guided continuation, `V_H`.
@@ -104,9 +107,16 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn closed(reason: Reason) -> Self {
+    fn closed(evaluator: BranchValue, reason: Reason) -> Self {
         let reason = Some(reason);
-        Self { base_value: None, guided_value: None, gain: None, accepted: false, reason }
+        Self {
+            evaluator,
+            base_value: None,
+            guided_value: None,
+            gain: None,
+            accepted: false,
+            reason,
+        }
     }
 
     /// Whether both branches were valued.
@@ -157,7 +167,9 @@ pub fn incompleteness(branch: &Branch, validate: &Validate) -> Option<Cause> {
 /// Judges a fork: completeness, values, gain and gate (eq. future-validation-gate).
 pub fn judge(fork: &FinishedFork, validate: &Validate) -> Result<Verdict, OpdError> {
     let pair = match &fork.result {
-        ForkResult::Dropped(reason) => return Ok(Verdict::closed(Reason::Dropped(*reason))),
+        ForkResult::Dropped(reason) => {
+            return Ok(Verdict::closed(validate.evaluator, Reason::Dropped(*reason)));
+        }
         ForkResult::Pair(pair) => pair,
     };
     judge_pair(pair, validate).map_err(OpdError::at(fork.episode, fork.turn))
@@ -169,7 +181,10 @@ fn judge_pair(pair: &Pair, validate: &Validate) -> Result<Verdict, InputError> {
         branch.continuation.iter().try_for_each(ScoredTurn::check)?;
     }
     if pair.guided.response.drop_reason().is_some() {
-        return Ok(Verdict::closed(Reason::Incomplete(Side::Guided, Cause::NoResponse)));
+        return Ok(Verdict::closed(
+            validate.evaluator,
+            Reason::Incomplete(Side::Guided, Cause::NoResponse),
+        ));
     }
     let outcome = match validate.terminal {
         Terminal::Exclude => None,
@@ -180,9 +195,10 @@ fn judge_pair(pair: &Pair, validate: &Validate) -> Result<Verdict, InputError> {
         .find_map(|(side, branch)| incompleteness(branch, validate).map(|cause| (side, cause)));
     if let Some((side, cause)) = flaw {
         return Ok(match outcome {
-            None => Verdict::closed(Reason::Incomplete(side, cause)),
-            Some(false) => Verdict::closed(Reason::NotBetter),
+            None => Verdict::closed(validate.evaluator, Reason::Incomplete(side, cause)),
+            Some(false) => Verdict::closed(validate.evaluator, Reason::NotBetter),
             Some(true) => Verdict {
+                evaluator: validate.evaluator,
                 base_value: None,
                 guided_value: None,
                 gain: None,
@@ -196,6 +212,7 @@ fn judge_pair(pair: &Pair, validate: &Validate) -> Result<Verdict, InputError> {
     let gain = guided_value - base_value;
     let accepted = outcome.unwrap_or(opens(gain));
     Ok(Verdict {
+        evaluator: validate.evaluator,
         base_value: Some(base_value),
         guided_value: Some(guided_value),
         gain: Some(gain),
@@ -217,6 +234,7 @@ fn drop_code(reason: ForkDrop) -> &'static str {
     match reason {
         ForkDrop::RestoreMismatch => "restore_mismatch",
         ForkDrop::RestoreFailed => "restore_failed",
+        ForkDrop::NotRepeatable => "not_repeatable",
         ForkDrop::HintEmpty => "hint_empty",
         ForkDrop::HintFailed => "hint_failed",
         ForkDrop::InadmissibleAction => "inadmissible_action",

@@ -139,14 +139,14 @@ pub(super) fn episode_line(explored: &Explored, index: usize, codec: &dyn Codec)
         score: Some(episode.score),
         failure: episode.failure.clone(),
         turns: turns.collect(),
-        forks: forks.map(|fork| fork_line(explored, fork)).collect(),
+        forks: forks.map(|fork| fork_line(explored, fork, codec)).collect(),
         token_text: BTreeMap::new(),
     };
     line.token_text = token_text(&line, codec);
     line
 }
 
-fn fork_line(explored: &Explored, fork: &ForkRun) -> ForkLine {
+fn fork_line(explored: &Explored, fork: &ForkRun, codec: &dyn Codec) -> ForkLine {
     let (episode, turn) = (fork.finished.episode, fork.finished.turn);
     let record = explored
         .record
@@ -165,9 +165,9 @@ fn fork_line(explored: &Explored, fork: &ForkRun) -> ForkLine {
     ForkLine {
         turn: turn as u64,
         hint: fork.hint.clone(),
-        hint_prompt: None,
-        hinted_prompt: None,
-        evaluator: None,
+        hint_prompt: codec.text(&fork.cue).ok().filter(|text| !text.is_empty()),
+        hinted_prompt: codec.text(&fork.hinted_prompt).ok().filter(|text| !text.is_empty()),
+        evaluator: record.map(|record| word(&record.verdict.evaluator).replace('-', "_")),
         base: branch_turns(&fork.base, pair.map(|pair| &pair.base)),
         guided,
         base_end: pair.map(|pair| branch_end(pair.base.end)),
@@ -295,7 +295,7 @@ fn token_text(line: &EpisodeLine, codec: &dyn Codec) -> BTreeMap<u32, String> {
         let favorites =
             favorites.flat_map(|both| both.student.iter().chain(&both.teacher).flatten());
         for &id in tokens.ids.iter().chain(favorites) {
-            texts.entry(id).or_insert_with(|| codec.text(&[id]).unwrap_or_default());
+            texts.entry(id).or_insert_with(|| codec.piece(id));
         }
     }
     // The replacement character stands for a token that is only part of a character.

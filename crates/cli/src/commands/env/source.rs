@@ -23,10 +23,10 @@ pub(crate) struct Source {
     /// Use the goals that people wrote (webshop).
     #[arg(long)]
     pub(crate) human_goals: bool,
-    /// Take the section [environment] of this TOML file (openenv, agentgym, stdio).
+    /// Take the section [environment] of this TOML file (openenv, stdio).
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The server's address (openenv, agentgym).
+    /// The server's address (openenv).
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// The program and its arguments, after everything else (stdio).
