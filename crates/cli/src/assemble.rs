@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lens_config::schema::{Config, WeightsName};
 use lens_engine::EngineError;
 use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner, NativePolicy};
-use lens_env::{Benchmark, registry};
+use lens_env::{Benchmark, EnvError, registry};
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
@@ -17,8 +17,15 @@ use crate::failure::Failure;
 pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
     let task = &config.task;
     let options = config.benchmark_options().map_err(|error| Failure::User(error.into()))?;
-    let benchmark = registry::open(&task.benchmark, &options)
-        .map_err(|error| Failure::User(anyhow::Error::new(error).context("[task]")))?;
+    let benchmark = registry::open(&task.benchmark, &options).map_err(|error| {
+        let context = match &error {
+            EnvError::Unknown { what: "kind of task", .. } => {
+                "`task.kinds` cannot be used".to_owned()
+            }
+            _ => format!("cannot open the benchmark `{}` of section [task]", task.benchmark),
+        };
+        Failure::User(anyhow::Error::new(error).context(context))
+    })?;
     if !task.kinds.is_empty() {
         for split in task.eval_splits.iter().chain([&task.train_split]) {
             if benchmark.tasks(split)?.is_empty() {
@@ -55,9 +62,10 @@ pub(crate) fn model_folder(path: &Path, key: &str) -> Result<PathBuf, Failure> {
         ));
     };
     hub_cache().and_then(|cache| cached_snapshot(&cache, organization, name)).ok_or_else(|| {
-        let other = match key.contains('.') {
-            true => format!("use another model with --set {key}=FOLDER"),
-            false => "give a folder".to_owned(),
+        let other = if key.contains('.') {
+            format!("use another model with --set {key}=FOLDER")
+        } else {
+            "give a folder".to_owned()
         };
         Failure::user_with_hint(
             missing,

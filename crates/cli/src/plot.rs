@@ -5,6 +5,8 @@
 pub(crate) struct Line {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
+    /// The lower and upper end of each point's interval; empty for none.
+    pub(crate) band: Vec<(f64, f64)>,
 }
 
 /// What the vertical axis shows.
@@ -89,6 +91,18 @@ impl Plot {
                 .iter()
                 .map(|&(x, y)| format!("{:.1},{:.1}", at_x(x), at_y(y)))
                 .collect();
+            let lower = line.points.iter().zip(&line.band).map(|(point, band)| (point.0, band.0));
+            let upper = line.points.iter().zip(&line.band).map(|(point, band)| (point.0, band.1));
+            let outline: Vec<String> = lower
+                .chain(upper.rev())
+                .map(|(x, y)| format!("{:.1},{:.1}", at_x(x), at_y(y)))
+                .collect();
+            if !outline.is_empty() {
+                svg.push_str(&format!(
+                    "<polygon points=\"{}\" fill=\"{color}\" fill-opacity=\"0.12\"/>\n",
+                    outline.join(" ")
+                ));
+            }
             svg.push_str(&format!(
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"{dash}/>\n",
                 path.join(" ")
@@ -168,11 +182,18 @@ mod tests {
     #[test]
     fn a_plot_holds_its_curves_inside_its_frame() {
         let svg = plot(vec![
-            Line { name: "a<b".to_owned(), points: vec![(0.0, 0.0), (40.0, 100.0)] },
-            Line { name: "flat".to_owned(), points: vec![(0.0, 0.0)] },
+            Line {
+                name: "a<b".to_owned(),
+                points: vec![(0.0, 0.0), (40.0, 100.0)],
+                band: vec![(0.0, 10.0), (80.0, 100.0)],
+            },
+            Line { name: "flat".to_owned(), points: vec![(0.0, 0.0)], band: Vec::new() },
         ]);
         assert!(svg.contains("a&lt;b") && svg.ends_with("</svg>\n"));
-        let points = svg.split("points=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let band = svg.split("<polygon points=\"").nth(1).and_then(|rest| rest.split('"').next());
+        assert_eq!(band, Some("64.0,364.0 570.0,108.0 570.0,44.0 64.0,332.0"));
+        let points =
+            svg.split("<polyline points=\"").nth(1).and_then(|rest| rest.split('"').next());
         assert_eq!(points, Some("64.0,364.0 570.0,44.0"));
     }
 
@@ -193,7 +214,8 @@ mod tests {
 
     #[test]
     fn long_names_stay_apart() {
-        let line = |name: &str| Line { name: name.to_owned(), points: Vec::new() };
+        let line =
+            |name: &str| Line { name: name.to_owned(), points: Vec::new(), band: Vec::new() };
         let long = "runs/a/very/long/name/seed-42/checkpoints/step-000060/model";
         let found = labels(&[line(long), line(long), line("short")]);
         assert_eq!(found[2], "short");

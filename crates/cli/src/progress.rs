@@ -185,12 +185,14 @@ pub(crate) struct TrainingBar {
     turns: Turns,
     /// Complete pairs and accepted forks.
     forks: (usize, usize),
+    /// Whether steps are under way: the evaluation before the first one says nothing of how long a step takes.
+    training: bool,
 }
 
 impl TrainingBar {
     pub(crate) fn new(config: &Config) -> Self {
         let tracker = Tracker::new(config.train.steps, &format!("{} step", config.method));
-        Self { tracker, turns: Turns::default(), forks: (0, 0) }
+        Self { tracker, turns: Turns::default(), forks: (0, 0), training: false }
     }
 
     pub(crate) fn start_at(&mut self, step: u64) {
@@ -225,6 +227,9 @@ fn damage_line(checkpoint: &Damaged) -> String {
 
 impl Progress for TrainingBar {
     fn exploring(&mut self, batch: u64, stage: Stage) {
+        if !std::mem::replace(&mut self.training, true) {
+            self.tracker.start_at(self.tracker.position);
+        }
         let message = match stage {
             Stage::Playing { ended, episodes } => {
                 self.turns.next(&format!("batch {batch}"), ended, episodes)

@@ -137,6 +137,7 @@ fn the_benchmark_runs_without_peers_and_says_so() {
     let (code, text, stderr) = run(&base);
     assert_eq!(code, 0, "{stderr}");
     assert!(text.contains("no peers") && text.contains("laboratory"), "{text}");
+    assert!(!text.contains("goal") && !text.contains("missed"), "measures, no goals: {text}");
     let detail = json(&[&base[..], &["--json"]].concat());
     let row = &detail["rows"][0];
     assert!(row["ours"]["tokens_per_second"].as_f64().expect("a number") > 0.0, "{detail}");

@@ -113,6 +113,7 @@ fn quickstart_compares_draws_and_reuses_what_is_there() {
     assert_eq!(plot.matches("<polyline").count(), 4, "{plot}");
     assert!(!plot.contains("points=\"\""), "every curve has points: {plot}");
     assert!(plot.contains(">100</text>"), "percent goes to 100: {plot}");
+    assert_eq!(plot.matches("<polygon").count(), 4, "an interval around every curve: {plot}");
 }
 
 #[test]

@@ -156,6 +156,7 @@ fn support_plot(all: &[(String, Findings)]) -> Plot {
             .iter()
             .map(|depth| (depth.turn as f64, 100.0 * depth.support))
             .collect(),
+        band: Vec::new(),
     };
     Plot {
         title: "Support of the teacher's token where the models disagree".to_owned(),

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use lens_config::{Config, changes, resolve, resolve_text};
 use lens_opd::methods::MethodName;
+use lens_opd::stats::proportion::wilson;
 use lens_records::RunFolder;
 use lens_train::{Finish, Opening, Run};
 
@@ -19,7 +20,7 @@ use crate::progress::TrainingBar;
 use crate::results::{Results, hint_examples, newest_model, open_run};
 use crate::run_seed::run_seed;
 use crate::values::at_least_one;
-use crate::wording::counted;
+use crate::wording::{counted, solved};
 
 /// The laboratory's configuration, for when no file is at hand.
 const LABORATORY: &str = include_str!("../../../../configs/laboratory.toml");
@@ -188,14 +189,21 @@ fn plot(results: &[(MethodName, Results)]) -> Plot {
     let mut lines = Vec::new();
     for (method, results) in results {
         for split in results.splits() {
-            let points = results
-                .of_split(split)
-                .map(|evaluation| (evaluation.step as f64, evaluation.all.success_rate));
-            lines.push(Line { name: format!("{method} {split}"), points: points.collect() });
+            let (mut points, mut band) = (Vec::new(), Vec::new());
+            let mut tasks = 0;
+            for evaluation in results.of_split(split) {
+                let all = &evaluation.all;
+                points.push((evaluation.step as f64, all.success_rate));
+                let bounds = wilson(solved(all.success_rate, all.tasks), all.tasks);
+                band.push((100.0 * bounds.low, 100.0 * bounds.high));
+                tasks = all.tasks;
+            }
+            let name = format!("{method} {split} ({tasks})");
+            lines.push(Line { name, points, band });
         }
     }
     Plot {
-        title: "Success rate while learning".to_owned(),
+        title: "Success rate while learning (tasks), with 95 % intervals".to_owned(),
         x: "optimizer steps".to_owned(),
         y: "success, %".to_owned(),
         range: Range::Percent,
