@@ -248,6 +248,8 @@ fn the_first_interrupt_says_what_happens_and_the_exit_code_is_3() {
         .expect("lens starts");
     let mut screen = BufReader::new(child.stdout.take().expect("a pipe"));
     screen.read_line(&mut String::new()).expect("it greets");
+    // Waiting closes the input that a child still has, and a game without input ends by itself.
+    let _input = child.stdin.take();
     signal(&child, "-INT");
     assert_eq!(child.wait().expect("lens ends").code(), Some(3), "a game is interrupted alike");
 }

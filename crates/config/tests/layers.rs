@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lens_config::{Config, ConfigError, Origin, render, resolve};
+use lens_config::{Config, ConfigError, Origin, render, resolve, resolve_text};
 use lens_opd::methods::MethodName;
 
 fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
@@ -55,7 +55,7 @@ fn an_unknown_key_is_refused_with_the_nearest_one() {
     );
     assert_eq!(
         error_of("", &["optimiser.lr=1"]),
-        "--set: unknown key `optimiser.lr`; did you mean `optimizer`?"
+        "--set: unknown key `optimiser.lr`; did you mean `optimizer.lr`?"
     );
     // A key in the wrong section is found by its own name.
     assert_eq!(
@@ -63,6 +63,27 @@ fn an_unknown_key_is_refused_with_the_nearest_one() {
         "run.toml:2: unknown key `train.weight_decay`; did you mean `optimizer.weight_decay`?"
     );
     assert_eq!(error_of("zzqx = 1\n", &[]), "run.toml:1: unknown key `zzqx`");
+}
+
+#[test]
+fn a_misspelled_section_is_mended_with_its_key() {
+    assert_eq!(
+        error_of("[trian]\nsteps = 3\n", &[]),
+        "run.toml:2: unknown key `trian.steps`; did you mean `train.steps`?"
+    );
+}
+
+#[test]
+fn a_configuration_at_hand_as_text_is_read_like_a_file() {
+    let name = Path::new("built-in.toml");
+    let text = "[train]\nsteps = 3\n";
+    let overrides = ["train.batch_size=8".to_owned()];
+    let resolved = resolve_text(name, text, &overrides).expect("it is sound");
+    assert_eq!((resolved.config.train.steps, resolved.config.train.batch_size), (3, 8));
+    let origin = Origin::File { path: name.to_owned(), line: 2 };
+    assert_eq!(resolved.origin("train.steps"), origin);
+    let error = resolve_text(name, "[train]\nstep = 3\n", &[]).expect_err("it has a bad key");
+    assert!(error.to_string().starts_with("built-in.toml:2: unknown key"), "{error}");
 }
 
 #[test]
