@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lens_config::schema::{Config, WeightsName};
+use lens_config::schema::{Config, EngineName, WeightsName};
 use lens_engine::EngineError;
 use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner, NativePolicy};
 use lens_env::{Benchmark, EnvError, registry};
@@ -135,8 +135,15 @@ pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
     }
 }
 
-/// The student of a configuration, its teacher, and the learner.
+/// The student of a configuration, its teacher, and the learner, all on this machine.
 pub(crate) fn engine(config: &Config) -> Result<NativeEngine, Failure> {
+    let engines = [config.student.engine, config.teacher.engine, config.learner.engine];
+    if engines.iter().any(|&engine| engine != EngineName::Native) {
+        return Err(Failure::user_with_hint(
+            "this command measures models on this machine, and the configuration names servers",
+            "pass --set student.engine=native, and the same for teacher and learner",
+        ));
+    }
     let config = with_models(config)?;
     let teacher = policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
     let user = |error: EngineError| Failure::User(error.into());

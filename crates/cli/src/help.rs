@@ -6,7 +6,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Train", &["quickstart", "train", "sweep", "eval", "diagnose", "estimate", "references"]),
     ("Look", &["view", "figures", "doctor", "show"]),
-    ("Models", &["model", "sft", "generate", "score", "lab"]),
+    ("Models", &["engine", "model", "sft", "generate", "score", "lab"]),
     ("Benchmarks", &["play", "env", "data"]),
     ("Other", &[]),
 ];

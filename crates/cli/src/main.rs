@@ -4,9 +4,11 @@
 mod assemble;
 mod commands;
 mod cpu_time;
+mod engines;
 mod failure;
 mod help;
 mod interrupt;
+mod launch;
 mod plot;
 mod progress;
 mod results;

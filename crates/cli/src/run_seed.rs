@@ -6,6 +6,7 @@ use lens_config::Config;
 use lens_train::{Finish, Opening, Progress, Run, RunInputs};
 
 use crate::assemble;
+use crate::engines;
 use crate::failure::Failure;
 
 /// Opens the run of `seed` and runs it to its end, or until `stop` is set. `opened` is told where it starts.
@@ -21,7 +22,7 @@ pub(crate) fn run_seed<P: Progress>(
     let inputs = RunInputs {
         seed,
         benchmark: assemble::benchmark(&config)?,
-        engine: Box::new(assemble::engine(&config)?),
+        engine: engines::engine(&config, seed, opening == Opening::Resume)?,
         config,
     };
     let mut run = Run::open(inputs, opening, progress)?;

@@ -90,6 +90,10 @@ words! {
     }
 }
 
+mod engines;
+
+pub use engines::{EngineName, Learner, Model};
+
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -112,6 +116,8 @@ pub struct Config {
     pub student: Model,
     /// The model that teaches.
     pub teacher: Model,
+    /// Who trains the student.
+    pub learner: Learner,
     /// The methods' own sections.
     #[serde(flatten)]
     pub methods: MethodSections,
@@ -129,7 +135,8 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let model = |path: &str, weights| Model { path: PathBuf::from(path), weights };
+        let model =
+            |path: &str, weights| Model { path: PathBuf::from(path), weights, ..Model::default() };
         Self {
             name: "run".to_owned(),
             output: PathBuf::from("runs"),
@@ -140,6 +147,7 @@ impl Default for Config {
             environment: EnvironmentOptions::default(),
             student: model("Qwen/Qwen3-1.7B", WeightsName::F32),
             teacher: model("Qwen/Qwen3-32B", WeightsName::Bf16),
+            learner: Learner::default(),
             methods: MethodSections::default(),
             loss: Loss::default(),
             optimizer: Optimizer::default(),
@@ -166,6 +174,10 @@ impl Config {
         if let Some(tasks) = &mut self.environment.tasks {
             absolute(tasks);
         }
+        absolute(&mut self.student.key_file);
+        absolute(&mut self.teacher.key_file);
+        absolute(&mut self.learner.key_file);
+        absolute(&mut self.learner.weights);
         // A model that is not here is named as its hub names it.
         for path in [&mut self.student.path, &mut self.teacher.path] {
             if path.exists() {
@@ -211,16 +223,6 @@ section! {
         eval_splits: Vec<String> = vec!["valid_seen".to_owned(), "valid_unseen".to_owned()],
         /// The longest episode in turns (ALFWorld and ScienceWorld 30, WebShop 15).
         turn_limit: usize = 30,
-    }
-}
-
-section! {
-    /// A model in a Hugging Face directory.
-    Model {
-        /// The directory.
-        path: PathBuf = PathBuf::new(),
-        /// How its weights are held for generation and scoring; training always keeps f32 masters.
-        weights: WeightsName = WeightsName::F32,
     }
 }
 
@@ -414,7 +416,8 @@ impl Config {
         self.loss.check()?;
         self.optimizer.check()?;
         self.rollout.check()?;
-        self.eval.check()
+        self.eval.check()?;
+        self.check_engines()
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod data;
 pub(crate) mod diagnose;
 pub(crate) mod doctor;
+pub(crate) mod engine;
 pub(crate) mod env;
 pub(crate) mod estimate;
 pub(crate) mod eval;
@@ -62,6 +63,9 @@ pub(crate) enum Command {
     /// Build and examine the laboratory models
     #[command(subcommand)]
     Lab(lab::Lab),
+    /// Start servers and the training worker, and try them out before a run
+    #[command(subcommand)]
+    Engine(engine::EngineCommand),
     /// Show, check and import configurations
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -102,6 +106,7 @@ impl Command {
             Self::Sft(sft) => sft.run(out),
             Self::Estimate(estimate) => estimate.run(out),
             Self::Lab(lab) => lab.run(out),
+            Self::Engine(command) => command.run(out),
             Self::Config(command) => command.run(out),
             Self::Model(model) => model.run(out),
             Self::Generate(generate) => generate.run(out),

@@ -9,6 +9,7 @@ use lens_train::run::rollout_config;
 
 use super::config::ConfigArgs;
 use crate::assemble;
+use crate::engines;
 use crate::failure::Failure;
 use crate::progress::Tracker;
 use crate::values::at_least_one;
@@ -70,8 +71,7 @@ impl Collect {
                 .map_err(|error| Failure::user(format!("{}: {error}", folder.display())))?;
         }
         let benchmark = assemble::benchmark(&config)?;
-        let teacher =
-            assemble::policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
+        let teacher = engines::player("teacher", &config.teacher)?;
         let mut tasks = benchmark.tasks(&config.task.train_split)?;
         tasks.truncate(self.limit.unwrap_or(usize::MAX));
         let collection = Collection {
@@ -82,7 +82,7 @@ impl Collect {
             workers: config.eval.workers,
         };
         let mut bar = Tracker::new(tasks.len() as u64, "task");
-        let found = collection.collect(&teacher, &tasks, &path, |settled, solved| {
+        let found = collection.collect(&*teacher, &tasks, &path, |settled, solved| {
             bar.move_to(settled as u64);
             bar.doing(&format!("{solved} solved"));
         })?;

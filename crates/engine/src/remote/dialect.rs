@@ -193,6 +193,7 @@ pub(crate) fn get(
 
 /// A control call whose failure leaves the server in a state that nobody knows.
 pub(crate) fn control(
+    kind: Kind,
     endpoint: &Endpoint,
     path: &str,
     body: &Value,
@@ -216,6 +217,11 @@ pub(crate) fn control(
         }
         Err(reason) => return Err(lost(None, reason.to_string())),
     };
+    // A refusal changes nothing.
+    if matches!(answer.status, 401 | 403 | 404) {
+        let message = format!("POST {path}: {}; {}", answer.words(), kind.advice(answer.status));
+        return Err(endpoint.error(Some(answer.status), message));
+    }
     let json = answer.json().unwrap_or(Value::Null);
     if answer.status != 200 || !good(&json) {
         return Err(lost(Some(answer.status), answer.words()));

@@ -27,6 +27,11 @@ impl ServedTeacherEngine {
         let published = models(&mut learner, &teacher)?;
         Ok(Self { learner, teacher, published })
     }
+
+    /// The student as it was last published, beside its teacher.
+    pub fn published(&self) -> &Arc<RemoteModels> {
+        &self.published
+    }
 }
 
 fn models(

@@ -4,6 +4,7 @@
 //! [`ServedTeacherEngine`] trains on this machine and learns from a served teacher; [`TorchEngine`] trains in the worker,
 //! whose weights travel to the student's servers by disk. Both publish [`RemoteModels`].
 
+mod check;
 mod dialect;
 mod mixed;
 mod models;
@@ -18,6 +19,7 @@ mod weights;
 mod wire;
 mod worker;
 
+pub use check::{Finding, Needed, check, same_endings};
 pub use dialect::{Kind as ServerKind, ServerInfo};
 pub use mixed::ServedTeacherEngine;
 pub use models::RemoteModels;

@@ -232,7 +232,7 @@ impl RemoteModels {
     ) -> Result<Vec<Result<Compared, CallFailure>>, EngineError> {
         if let Some(call) = calls.iter().find(|call| call.temperature != 1.0) {
             return Err(EngineError::Request(format!(
-                "a served teacher scores at temperature 1, not at {}: set validate.tau to 1, or let the training worker hold the teacher (learner.holds_teacher)",
+                "a served teacher scores at temperature 1, not at {}: set validate.temperature to 1, or let the training worker hold the teacher (learner.holds_teacher)",
                 call.temperature
             )));
         }

@@ -203,7 +203,7 @@ pub(super) fn reload(
         "flush_cache": true,
         "abort_all_requests": false,
     });
-    control(endpoint, "/update_weights_from_disk", &body, deadline, |json| {
+    control(Kind::SgLang, endpoint, "/update_weights_from_disk", &body, deadline, |json| {
         json.get("success") == Some(&json!(true))
     })?;
     let info = get(Kind::SgLang, endpoint, "/model_info", deadline)?;

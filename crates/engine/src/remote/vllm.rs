@@ -200,20 +200,41 @@ pub(super) fn reload(
     let is =
         |name: &'static str, wanted: Value| move |json: &Value| json.get(name) == Some(&wanted);
     // Waiting clears the caches; keeping would mix old keys and values with new weights.
-    control(endpoint, "/pause?mode=wait", &json!({}), deadline, is("status", json!("paused")))?;
+    control(
+        Kind::Vllm,
+        endpoint,
+        "/pause?mode=wait",
+        &json!({}),
+        deadline,
+        is("status", json!("paused")),
+    )?;
     let load = json!({
         "method": "reload_weights",
         "kwargs": {"weights_path": directory},
         "timeout": deadline.remaining().map_or(600, |left| left.as_secs().max(1)),
     });
-    control(endpoint, "/collective_rpc", &load, deadline, |json| {
+    control(Kind::Vllm, endpoint, "/collective_rpc", &load, deadline, |json| {
         let results = json.get("results").and_then(Value::as_array);
         results.is_some_and(|results| !results.is_empty() && results.iter().all(Value::is_null))
     })?;
-    control(endpoint, "/reset_prefix_cache", &json!({}), deadline, is("success", json!(true)))?;
+    control(
+        Kind::Vllm,
+        endpoint,
+        "/reset_prefix_cache",
+        &json!({}),
+        deadline,
+        is("success", json!(true)),
+    )?;
     let named = json!({"new_version": label});
-    control(endpoint, "/update_weight_version", &named, deadline, is("success", json!(true)))?;
-    control(endpoint, "/resume", &json!({}), deadline, is("status", json!("resumed")))?;
+    control(
+        Kind::Vllm,
+        endpoint,
+        "/update_weight_version",
+        &named,
+        deadline,
+        is("success", json!(true)),
+    )?;
+    control(Kind::Vllm, endpoint, "/resume", &json!({}), deadline, is("status", json!("resumed")))?;
     let info = get(Kind::Vllm, endpoint, "/weight_info", deadline)?;
     let found = info.get("weight_version").and_then(Value::as_str).unwrap_or("nothing");
     if found == label {
