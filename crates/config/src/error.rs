@@ -16,6 +16,28 @@ pub enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A folder, pipe or device where a file should be.
+    #[error("configuration `{path}` is not a regular file")]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A file that is too long to be a configuration.
+    #[error("configuration `{path}` is larger than {} KiB", limit >> 10)]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The most bytes allowed.
+        limit: u64,
+    },
+    /// Includes that include ever more files.
+    #[error("{path}: the configuration is made of more than {limit} files")]
+    TooManyFiles {
+        /// The file that is one too many.
+        path: PathBuf,
+        /// The most files allowed.
+        limit: usize,
+    },
     /// A file is not TOML (or YAML, when importing).
     #[error("{path}:{line}: {message}")]
     Syntax {
@@ -79,6 +101,13 @@ impl ConfigError {
             Self::UnknownKey { suggestion, .. } => {
                 suggestion.as_ref().map(|near| format!("did you mean `{near}`?"))
             }
+            Self::NotAFile { .. } | Self::TooLarge { .. } => {
+                Some("name a TOML file; `lens config schema` describes the format".to_owned())
+            }
+            Self::TooManyFiles { .. } => Some(
+                "a file counts each time it is included: include shared files once, from the top"
+                    .to_owned(),
+            ),
             Self::BadInclude { .. } => Some("write include = [\"base.toml\"]".to_owned()),
             Self::BadOverride { .. } => Some("for example --set train.steps=100".to_owned()),
             _ => None,

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 use crate::error::ConfigError;
+use crate::read;
 use crate::schema::{Config, section_schema};
 
 /// Where a value came from.
@@ -104,6 +105,8 @@ struct Layers {
     origins: BTreeMap<String, Origin>,
     notes: Vec<String>,
     schema: Json,
+    /// Files read so far, each as often as it was included.
+    files: usize,
 }
 
 impl Layers {
@@ -113,6 +116,7 @@ impl Layers {
             origins: BTreeMap::new(),
             notes: Vec::new(),
             schema: section_schema(),
+            files: 0,
         }
     }
 
@@ -124,8 +128,8 @@ impl Layers {
     }
 
     fn add_file(&mut self, path: &Path, chain: &mut Vec<PathBuf>) -> Result<(), ConfigError> {
-        let read = |source| ConfigError::Read { path: path.to_owned(), source };
-        let canonical = path.canonicalize().map_err(read)?;
+        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+        let canonical = path.canonicalize().map_err(failed)?;
         if chain.contains(&canonical) {
             let chain: Vec<_> = chain.iter().map(|p| p.display().to_string()).collect();
             return Err(ConfigError::IncludeCycle {
@@ -133,8 +137,16 @@ impl Layers {
                 chain: chain.join(" -> "),
             });
         }
+        // Files that each include the next one twice make no cycle, but double at every level.
+        self.files += 1;
+        if self.files > read::MOST_FILES {
+            return Err(ConfigError::TooManyFiles {
+                path: path.to_owned(),
+                limit: read::MOST_FILES,
+            });
+        }
         chain.push(canonical);
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let text = read::text(path)?;
         self.add_text(path, &text, chain)?;
         chain.pop();
         Ok(())

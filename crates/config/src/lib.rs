@@ -9,6 +9,7 @@ pub mod changes;
 mod check;
 pub mod error;
 pub mod layers;
+mod read;
 pub mod render;
 pub mod schema;
 pub mod trinity;

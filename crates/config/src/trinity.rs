@@ -124,8 +124,7 @@ const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
 
 /// Reads a Trinity-RFT file.
 pub fn import(path: &Path) -> Result<Import, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let text = crate::read::text(path)?;
     let syntax =
         |line: usize, message: String| ConfigError::Syntax { path: path.to_owned(), line, message };
     let yaml: Yaml = serde_saphyr::from_str(&text).map_err(|error| {
