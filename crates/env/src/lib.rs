@@ -15,6 +15,7 @@ pub mod demonstration;
 pub mod environment;
 pub mod error;
 pub mod expert;
+mod files;
 pub mod filter;
 pub mod openenv;
 pub mod profile;

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The longest sequence any model may be meant for; the longest known today is 10 million.
+pub const MAX_POSITION: usize = 1 << 24;
+
 /// The families we load, train and save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,6 +6,7 @@ pub mod chat;
 pub mod checkpoint;
 pub mod config;
 pub mod error;
+mod file;
 pub mod generate;
 pub mod gguf;
 pub mod init;

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use crate::EnvError;
+use crate::{EnvError, files};
 
 /// The name of every game file.
 const FILE_NAME: &str = "game.tw-pddl";
@@ -39,9 +39,9 @@ pub fn for_each(
     } else if name == FILE_NAME {
         from_file(path, wanted, each)
     } else if ends_in(".zip") {
-        from_zip(path, File::open(path).map_err(read_error)?, wanted, each)
+        from_zip(path, files::open(path)?, wanted, each)
     } else if ends_in(".tar.zst") {
-        from_tar(path, File::open(path).map_err(read_error)?, wanted, each)
+        from_tar(path, files::open(path)?, wanted, each)
     } else {
         Err(EnvError::Malformed {
             path: path.display().to_string(),
@@ -111,8 +111,7 @@ fn from_file(
     let Some(id) = id_of(&full.to_string_lossy()).filter(|id| wanted(id)) else {
         return Ok(ControlFlow::Continue(()));
     };
-    let read_error = |source| EnvError::Read { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(read_error)?;
+    let mut file = files::open(path)?;
     let bytes = read_limited(&mut file, &path.display().to_string())?;
     each(RawGame { path: path.display().to_string(), id, bytes })
 }

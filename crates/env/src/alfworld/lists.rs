@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::EnvError;
+use crate::{EnvError, files};
 
 /// The lists' file names, and the splits they describe.
 const FILES: [(&str, &str); 4] = [
@@ -34,10 +34,14 @@ impl Lists {
         let mut lists = Self::default();
         for (file, split) in FILES {
             let path = folder.join(file);
-            let text = match std::fs::read_to_string(&path) {
+            let text = match files::text(&path) {
                 Ok(text) => text,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(source) => return Err(EnvError::Read { path, source }),
+                Err(EnvError::Read { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotFound =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             let mut ids = Vec::new();
             for (index, text) in

@@ -1,13 +1,13 @@
 //! Recordings of the real engine, and what this engine answers to the same commands.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::benchmark::Alfworld;
 use super::episode::Episode;
 use super::game::Game;
-use crate::EnvError;
+use crate::{EnvError, files};
 
 /// The admissible commands of a recorded step.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -96,21 +96,21 @@ pub struct Tally {
 /// Reads a `.jsonl` or `.jsonl.zst` file of recordings.
 pub fn read(path: &Path) -> Result<Vec<Recording>, EnvError> {
     let read_error = |source| EnvError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(read_error)?;
+    let file = files::open(path)?;
     let reader: Box<dyn Read> = if path.extension().is_some_and(|extension| extension == "zst") {
         Box::new(zstd::Decoder::new(file).map_err(read_error)?)
     } else {
         Box::new(file)
     };
     let mut recordings = Vec::new();
-    for (index, line) in BufReader::new(reader).lines().enumerate() {
-        let line = line.map_err(read_error)?;
+    for line in files::lines(BufReader::new(reader), path) {
+        let (number, line) = line?;
         if line.trim().is_empty() {
             continue;
         }
         recordings.push(serde_json::from_str(&line).map_err(|error| EnvError::Malformed {
             path: path.display().to_string(),
-            line: Some(index + 1),
+            line: Some(number),
             message: format!("not a recording ({error})"),
         })?);
     }

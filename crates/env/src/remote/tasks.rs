@@ -80,7 +80,7 @@ impl TaskList {
         if size > LARGEST_FILE {
             return Err(malformed(None, format!("{size} bytes are too many for a task file")));
         }
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let text = crate::files::text(path)?;
         let mut list = Self::default();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line: TaskLine = serde_json::from_str(line)

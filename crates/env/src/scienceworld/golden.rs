@@ -5,7 +5,6 @@
 //! them draw from the game's random generator.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use super::simulator::{Simulator, Standing};
 use super::world::World;
 use crate::environment::Status;
 use crate::error::EnvError;
+use crate::files;
 
 /// One file of recordings.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ impl Recording {
     /// Reads a file of recordings (`.jsonl.zst`, or `.jsonl`).
     pub fn read(path: &Path) -> Result<Self, EnvError> {
         let read = |source| EnvError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(read)?;
+        let file = files::open(path)?;
         if path.extension().is_some_and(|extension| extension == "zst") {
             let decoder = zstd::Decoder::new(file).map_err(read)?;
             Self::parse(BufReader::new(decoder), path)
@@ -156,8 +156,8 @@ impl Recording {
         };
         let mut meta = None;
         let mut episodes: Vec<Episode> = Vec::new();
-        for (number, line) in (1..).zip(lines.lines()) {
-            let line = line.map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
+        for line in files::lines(lines, path) {
+            let (number, line) = line?;
             let line = serde_json::from_str(&line).map_err(|error| {
                 malformed(number, format!("not a line of a recording: {error}"))
             })?;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::LmError;
+use crate::file::read_limited;
 
 /// Files that travel with a model unchanged.
 const KEPT: [&str; 11] = [
@@ -25,7 +26,7 @@ const KEPT: [&str; 11] = [
 ];
 
 /// Larger than any tokenizer; a file beyond it is not one.
-const MAX_FILE: u64 = 512 << 20;
+pub(super) const MAX_FILE: u64 = 512 << 20;
 
 /// The tokenizer, template and generation files of a model, as they are on the disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -173,19 +174,12 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 
 /// Reads a small file, or nothing when it is not there.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, LmError> {
-    let length = match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => metadata.len(),
-        Ok(_) => return Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(LmError::io(path, "look at it")(error)),
-    };
-    if length > MAX_FILE {
-        return Err(LmError::malformed(
-            path,
-            format!("{length} bytes are too many for such a file"),
-        ));
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => read_limited(path, MAX_FILE).map(Some),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LmError::io(path, "look at it")(error)),
     }
-    std::fs::read(path).map(Some).map_err(LmError::io(path, "read it"))
 }
 
 /// Parses a JSON object.

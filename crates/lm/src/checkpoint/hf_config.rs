@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::dtype::Dtype;
-use crate::config::{Family, ModelConfig, RopeScaling};
+use crate::config::{Family, MAX_POSITION, ModelConfig, RopeScaling};
 use crate::error::LmError;
 
 /// Sizes beyond these belong to no model and would only exhaust the memory.
@@ -62,6 +62,7 @@ pub fn check(path: &Path, config: &ModelConfig) -> Result<(), LmError> {
         ("num_key_value_heads", config.kv_heads, MAX_WIDTH),
         ("head_dim", config.head_dim, MAX_WIDTH),
         ("vocab_size", config.vocab_size, MAX_VOCAB),
+        ("max_position_embeddings", config.max_position, MAX_POSITION),
     ];
     for (key, size, limit) in limits {
         if size == 0 || size > limit {

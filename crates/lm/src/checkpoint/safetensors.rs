@@ -15,6 +15,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::dtype::Dtype;
 use crate::error::LmError;
+use crate::file::open_regular;
 
 /// Headers beyond this are refused, as the format's own reader does.
 const MAX_HEADER: u64 = 100_000_000;
@@ -201,8 +202,7 @@ pub struct SafetensorsFile {
 impl SafetensorsFile {
     /// Opens a file and checks its header; no tensor is read yet.
     pub fn open(path: &Path) -> Result<Self, LmError> {
-        let mut file = File::open(path).map_err(LmError::io(path, "open it"))?;
-        let length = file.metadata().map_err(LmError::io(path, "ask for its length"))?.len();
+        let (mut file, length) = open_regular(path)?;
         let header = Header::read(path, &mut file, length)?;
         Ok(Self { path: path.to_owned(), file, header })
     }

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::TensorSource;
+use super::companions::MAX_FILE;
 use super::dtype::Dtype;
 use super::safetensors::{Entry, SafetensorsFile};
 use crate::config::ModelConfig;
 use crate::error::LmError;
+use crate::file::read_limited;
 
 /// The file name of unsharded weights.
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -55,7 +57,7 @@ impl Weights {
     }
 
     fn open_sharded(directory: &Path, index_path: &Path) -> Result<Self, LmError> {
-        let text = std::fs::read(index_path).map_err(LmError::io(index_path, "read it"))?;
+        let text = read_limited(index_path, MAX_FILE)?;
         let Index { weight_map } = serde_json::from_slice(&text).map_err(|error| {
             LmError::malformed(index_path, format!("not an index of weights: {error}"))
         })?;

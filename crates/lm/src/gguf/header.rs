@@ -12,6 +12,13 @@ use crate::error::LmError;
 const MAX_NESTING: usize = 2;
 /// Array elements in all metadata together; the largest vocabularies have half a million tokens and merges.
 const MAX_ELEMENTS: u64 = 1 << 23;
+/// Where headers end at the latest: a sparse file is as long as it says it is, so its length bounds nothing. The largest
+/// vocabularies make headers of about 30 MB.
+const MAX_HEADER: u64 = 256 << 20;
+/// The longest text; chat templates have a few hundred kilobytes at most.
+const MAX_TEXT: u64 = 16 << 20;
+/// The longest key or tensor name; the format itself allows 65,535 bytes.
+const MAX_NAME: u64 = (1 << 16) - 1;
 /// The least bytes a metadata entry and a tensor entry take.
 const LEAST_ENTRY: u64 = 8 + 4 + 1;
 const LEAST_TENSOR: u64 = 8 + 4 + 4 + 8;
@@ -71,7 +78,7 @@ impl Header {
         }
         let mut metadata = BTreeMap::new();
         for _ in 0..entry_count {
-            let key = bytes.text("a metadata key")?;
+            let key = bytes.text("a metadata key", MAX_NAME)?;
             let kind = bytes.u32(&key)?;
             let value = bytes.value(kind, &key, 0)?;
             if metadata.insert(key.clone(), value).is_some() {
@@ -80,7 +87,7 @@ impl Header {
         }
         let mut tensors = BTreeMap::new();
         for _ in 0..tensor_count {
-            let name = bytes.text("a tensor name")?;
+            let name = bytes.text("a tensor name", MAX_NAME)?;
             let info = bytes.tensor(&name)?;
             if tensors.insert(name.clone(), info).is_some() {
                 return Err(LmError::tensor(path, &name, "is listed twice"));
@@ -177,6 +184,15 @@ impl Bytes<'_> {
                 ),
             ));
         }
+        if count > MAX_HEADER - self.position {
+            return Err(LmError::malformed(
+                self.path,
+                format!(
+                    "{what} needs {count} bytes at position {}, but headers end at {MAX_HEADER}; not a model's file",
+                    self.position
+                ),
+            ));
+        }
         let mut bytes = vec![0; count as usize];
         self.source.read_exact(&mut bytes).map_err(LmError::io(self.path, "read the header"))?;
         self.position += count;
@@ -197,8 +213,14 @@ impl Bytes<'_> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    fn text(&mut self, what: &str) -> Result<String, LmError> {
+    fn text(&mut self, what: &str, longest: u64) -> Result<String, LmError> {
         let length = self.u64(what)?;
+        if length > longest {
+            return Err(LmError::malformed(
+                self.path,
+                format!("{what} is said to be {length} bytes long; at most {longest} are allowed"),
+            ));
+        }
         String::from_utf8(self.take(length, what)?)
             .map_err(|_| LmError::malformed(self.path, format!("{what} is not UTF-8 text")))
     }
@@ -213,7 +235,7 @@ impl Bytes<'_> {
             5 => Value::signed(i64::from(i32::from_le_bytes(self.array(key)?))),
             6 => Value::Float(f64::from(f32::from_le_bytes(self.array(key)?))),
             7 => Value::Bool(self.array::<1>(key)?[0] != 0),
-            8 => Value::Text(self.text(key)?),
+            8 => Value::Text(self.text(key, MAX_TEXT)?),
             9 => {
                 let inner = self.u32(key)?;
                 let count = self.u64(key)?;

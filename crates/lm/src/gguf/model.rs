@@ -15,6 +15,7 @@ use super::tokenizer;
 use crate::checkpoint::{Companions, Dtype, ModelFiles, ModelTokens, TensorSource};
 use crate::config::{Family, ModelConfig};
 use crate::error::LmError;
+use crate::file::open_regular;
 
 /// Rows compared to tell whether two matrices are one.
 const COMPARED_ROWS: usize = 64;
@@ -35,8 +36,7 @@ pub struct GgufModel {
 impl GgufModel {
     /// Opens a file; reads the header and a few rows, not the weights.
     pub fn open(path: &Path) -> Result<Self, LmError> {
-        let file = File::open(path).map_err(LmError::io(path, "open it"))?;
-        let length = file.metadata().map_err(LmError::io(path, "ask for its length"))?.len();
+        let (file, length) = open_regular(path)?;
         let header = Header::read(path, &mut BufReader::new(&file), length)?;
         let tied = !header.tensors.contains_key("output.weight");
         let mut model = Self {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::{CacheShape, KvFormat};
 use crate::checkpoint::TensorSource;
-use crate::config::ModelConfig;
+use crate::config::{MAX_POSITION, ModelConfig};
 use crate::error::LmError;
 use crate::kernels::attention::HeadShape;
 use crate::kernels::dispatch::Isa;
@@ -206,6 +206,13 @@ fn check_config(config: &ModelConfig) -> Result<(), LmError> {
     ];
     if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
         return Err(LmError::Setting(format!("{name} is 0")));
+    }
+    // The rotary table has a place for every block of positions, filled or not.
+    if config.max_position > MAX_POSITION {
+        return Err(LmError::Setting(format!(
+            "max_position is {}; at most {MAX_POSITION} positions are supported",
+            config.max_position
+        )));
     }
     if !config.heads.is_multiple_of(config.kv_heads) {
         return Err(LmError::Setting(format!(

@@ -14,6 +14,9 @@ pub use vocabulary::VocabularyHash;
 
 use crate::error::LmError;
 
+/// The largest `tokenizer.json`; real ones have up to 40 MB.
+const MAX_FILE: u64 = 512 << 20;
+
 /// A loaded tokenizer.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
@@ -69,7 +72,7 @@ impl Tokenizer {
 
     /// Loads a `tokenizer.json`.
     pub fn from_file(path: &Path) -> Result<Self, LmError> {
-        let json = std::fs::read(path).map_err(LmError::io(path, "read it"))?;
+        let json = crate::file::read_limited(path, MAX_FILE)?;
         Self::from_json(path, &json)
     }
 

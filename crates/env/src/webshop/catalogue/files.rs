@@ -1,7 +1,6 @@
 //! The upstream files of a folder.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use super::raw::{RawHumanInstruction, RawInstruction, RawNouns, RawProduct};
 use super::stream::{Next, read_array, read_object};
 use super::{Catalogue, CatalogueBuilder, InstructionSource, malformed};
 use crate::error::EnvError;
+use crate::files;
 
 /// Large reads keep the parser, not the system, busy.
 const BUFFER: usize = 1 << 18;
@@ -77,9 +77,7 @@ fn human_file(folder: &Path) -> Option<PathBuf> {
 }
 
 fn open(path: &Path) -> Result<impl Read, EnvError> {
-    let file =
-        File::open(path).map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
-    Ok(BufReader::with_capacity(BUFFER, file))
+    Ok(BufReader::with_capacity(BUFFER, files::open(path)?))
 }
 
 /// Reads a catalogue; `limit` keeps the first products of the file, `human` takes human goals instead of synthetic.
@@ -128,8 +126,7 @@ fn load_human(
 
 /// Reads a noun table: one JSON object with `name` and `nouns` on each line.
 pub fn load_nouns(path: &Path) -> Result<Vec<RawNouns>, EnvError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
+    let text = files::text(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| {

@@ -9,7 +9,6 @@ mod shopping;
 mod words;
 
 use std::fmt::Display;
-use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use serde_json::Value;
 
 use super::shop::Shop;
 use crate::error::EnvError;
+use crate::files;
 
 /// At most so many mismatches of a file are described; all are counted.
 const MOST_DESCRIBED: usize = 20;
@@ -99,32 +99,31 @@ impl Checker {
 impl Replayer {
     /// Compares one file of recordings.
     pub fn compare(&self, path: &Path) -> Result<Report, EnvError> {
-        let file = std::fs::File::open(path)
-            .map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
+        let file = files::open(path)?;
         let malformed = |line: usize, message: String| EnvError::Malformed {
             path: path.display().to_string(),
             line: Some(line),
             message,
         };
         let mut checker = Checker::default();
-        for (at, text) in std::io::BufReader::new(file).lines().enumerate() {
-            let text = text.map_err(|source| EnvError::Read { path: path.to_owned(), source })?;
+        for text in files::lines(std::io::BufReader::new(file), path) {
+            let (number, text) = text?;
             if text.trim().is_empty() {
                 continue;
             }
-            checker.line = at + 1;
+            checker.line = number;
             let line: Value = serde_json::from_str(&text)
-                .map_err(|error| malformed(at + 1, error.to_string()))?;
+                .map_err(|error| malformed(number, error.to_string()))?;
             let kind = KINDS
                 .iter()
                 .find(|kind| kind.keys.iter().all(|key| line.get(key).is_some()))
                 .ok_or_else(|| {
-                    malformed(at + 1, "its keys belong to no known kind of recording".to_owned())
+                    malformed(number, "its keys belong to no known kind of recording".to_owned())
                 })?;
             checker.report.kind = kind.name;
             (kind.compare)(self, &line, &mut checker).ok_or_else(|| {
                 malformed(
-                    at + 1,
+                    number,
                     format!("not a recording of {} of this catalogue: a value is missing or of the wrong type, or the catalogue lacks what it is about", kind.name),
                 )
             })?;
