@@ -1,5 +1,6 @@
 //! Text to tokens and back, with the model's own `tokenizer.json`.
 
+mod limits;
 mod stream;
 mod train;
 mod vocabulary;
@@ -35,6 +36,7 @@ impl Tokenizer {
     /// Loads the content of a `tokenizer.json`; `path` is only used in messages.
     pub fn from_json(path: &Path, json: &[u8]) -> Result<Self, LmError> {
         let wrong = |problem: String| LmError::Tokenizer { path: path.to_owned(), problem };
+        limits::check(json).map_err(wrong)?;
         let mut inner = tokenizers::Tokenizer::from_bytes(json)
             .map_err(|error| wrong(format!("not a tokenizer.json: {error}")))?;
         // A file may ask for cut or padded output, which is never what a prompt wants.
