@@ -1,0 +1,310 @@
+//! The program with servers: a run whose teacher, student or learner is elsewhere, tried out, trained and resumed. The
+//! servers speak vLLM's protocol and answer with the laboratory's real models; the worker is the real one.
+
+#[expect(dead_code, reason = "the engine's own tests use the rest")]
+#[path = "../../engine/tests/remote/inference.rs"]
+mod inference;
+#[expect(dead_code, reason = "the engine's own tests use the rest")]
+#[path = "../../engine/tests/remote/server.rs"]
+mod server;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use inference::Fake;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the project")
+}
+
+fn lens(arguments: &[String]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_lens"))
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("it runs");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// A command with the laboratory's configuration, made small, and more settings.
+fn command(verb: &[&str], output: &Path, settings: &[String]) -> Vec<String> {
+    let small = [
+        "student.path=assets/lab/student-large",
+        "task.turn_limit=6",
+        "rollout.batch_size=4",
+        "rollout.max_prompt_tokens=1500",
+        "rollout.max_response_tokens=24",
+        "eval.max_tokens=24",
+        "eval.tasks_during_training=2",
+        "train.steps=3",
+        "train.batch_size=6",
+        "train.save_interval=1",
+        "loss.estimator=rkl_topk",
+        "loss.top_k=16",
+    ];
+    let mut all = words(verb);
+    all.push("configs/laboratory.toml".to_owned());
+    let output = format!("output={}", output.display());
+    for setting in small
+        .iter()
+        .map(|&setting| setting.to_owned())
+        .chain([output])
+        .chain(settings.iter().cloned())
+    {
+        all.extend(["--set".to_owned(), setting]);
+    }
+    all
+}
+
+fn wide(name: &str) -> Fake {
+    Fake { context: 2048, ..Fake::new(name) }
+}
+
+#[test]
+fn a_run_with_a_served_teacher() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (teacher, _) = wide("teacher").vllm();
+    let settings =
+        vec!["teacher.engine=vllm".to_owned(), format!("teacher.urls=[\"{}\"]", teacher.url)];
+    let (code, text) = lens(&command(&["engine", "check"], folder.path(), &settings));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("everything works") && text.contains("teacher: scores: 16 favorites"),
+        "{text}"
+    );
+    let (code, text) = lens(&command(&["train"], folder.path(), &settings));
+    assert_eq!(code, Some(0), "{text}");
+    let metrics = std::fs::read_to_string(folder.path().join("laboratory/seed-42/metrics.jsonl"))
+        .expect("written");
+    assert!(metrics.contains("top_k"), "the divergence is recorded");
+    // The run's folder never holds a key, but says where the server was.
+    let config = std::fs::read_to_string(folder.path().join("laboratory/seed-42/config.toml"))
+        .expect("written");
+    assert!(config.contains(&teacher.url));
+}
+
+#[test]
+fn engines_that_do_not_fit_are_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (settings, said) in [
+        (vec!["student.engine=vllm"], "student.engine"),
+        (vec!["teacher.engine=vllm"], "teacher.urls"),
+        (vec!["teacher.engine=torch"], "teacher.engine"),
+        (vec!["learner.engine=vllm"], "learner.engine"),
+        (vec!["learner.engine=torch"], "learner.url"),
+        (vec!["learner.holds_teacher=true"], "learner.holds_teacher"),
+        (
+            vec!["teacher.engine=vllm", "teacher.urls=[\"http://h:1\"]", "loss.estimator=rkl_full"],
+            "loss.estimator",
+        ),
+        (
+            vec![
+                "teacher.engine=vllm",
+                "teacher.urls=[\"http://h:1\"]",
+                "validate.temperature=0.5",
+            ],
+            "validate.temperature",
+        ),
+        (vec!["teacher.urls=[\"http://h:1\"]"], "teacher.urls"),
+    ] {
+        let (code, text) = lens(&command(&["config", "check"], folder.path(), &words(&settings)));
+        assert_eq!(code, Some(1), "{settings:?}: {text}");
+        assert!(text.contains(said), "{settings:?}: {text}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named_before_anything_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = words(&["teacher.engine=vllm", "teacher.urls=[\"http://127.0.0.1:9\"]"]);
+    for verb in [&["engine", "check"][..], &["train"]] {
+        let (code, text) = lens(&command(verb, folder.path(), &settings));
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("http://127.0.0.1:9"), "{text}");
+    }
+    assert!(
+        std::fs::read_dir(folder.path()).expect("there").next().is_none(),
+        "nothing was written"
+    );
+}
+
+#[test]
+fn models_that_are_nowhere_come_with_five_steps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = format!("output={}", folder.path().display());
+    let (code, text) = lens(&words(&[
+        "train",
+        "configs/paper/alfworld-qwen3-1.7b.toml",
+        "--set",
+        &output,
+        "--set",
+        "task.references=expert-plans",
+    ]));
+    assert_eq!(code, Some(1), "{text}");
+    for part in ["Qwen/Qwen3-1.7B", "Qwen/Qwen3-32B", "1. ", "5. ", "engine launch", "engine check"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn what_deploy_holds_is_what_launch_prints() {
+    for (config, form, file) in [
+        ("run.toml", "compose", "compose.yaml"),
+        ("run-two-nodes.toml", "slurm", "slurm.sh"),
+        ("run.toml", "shell", "launch.sh"),
+    ] {
+        let config = format!("deploy/{config}");
+        let (code, text) =
+            lens(&words(&["engine", "launch", &config, "--print", form, "--set", "output=/runs"]));
+        assert_eq!(code, Some(0), "{text}");
+        let path = root().join("deploy").join(file);
+        if std::env::var_os("LENS_RENDER").is_some() {
+            std::fs::write(&path, &text).expect("written");
+        }
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("rendered"),
+            text,
+            "{file}: render it again with LENS_RENDER=1"
+        );
+    }
+}
+
+struct Worker {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn worker(token: &Path) -> Option<Worker> {
+    let venv = std::env::var_os("LENS_VENV").map(PathBuf::from);
+    let python = venv.map_or_else(|| PathBuf::from("python3"), |venv| venv.join("bin/python"));
+    let has_torch = Command::new(&python)
+        .args(["-c", "import torch, transformers"])
+        .stderr(Stdio::null())
+        .status();
+    if !has_torch.is_ok_and(|status| status.success()) {
+        let required = std::env::var_os("LENS_REQUIRE_TORCH").is_some_and(|value| value == "1");
+        assert!(!required, "LENS_REQUIRE_TORCH=1, but {} has no torch", python.display());
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: no Python with torch and transformers (LENS_VENV)"
+        );
+        return None;
+    }
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = free.expect("a free port").port().to_string();
+    let mut child = Command::new(python)
+        .args([
+            "-m",
+            "lens_worker",
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+            "--compute",
+            "f32",
+            "--student",
+        ])
+        .arg(inference::lab("student-large"))
+        .arg("--token-file")
+        .arg(token)
+        .envs([
+            ("RANK", "0"),
+            ("LOCAL_RANK", "0"),
+            ("WORLD_SIZE", "1"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", &port),
+        ])
+        .env("PYTHONPATH", root().join("python"))
+        .env("OMP_NUM_THREADS", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("its address");
+    let said: serde_json::Value = serde_json::from_str(&line).expect("one line of JSON");
+    Some(Worker { child, url: said["listening"].as_str().expect("an address").to_owned() })
+}
+
+#[test]
+fn a_served_student_learns_in_the_worker_and_goes_on_after_both_were_restarted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret-word").expect("written");
+    let Some(first) = worker(&token) else { return };
+    let (student, fake) = wide("student-large").vllm();
+    let (teacher, _) = wide("teacher").vllm();
+    let settings = |worker: &Worker, student: &server::Server| {
+        vec![
+            "student.engine=vllm".to_owned(),
+            format!("student.urls=[\"{}\"]", student.url),
+            "teacher.engine=vllm".to_owned(),
+            format!("teacher.urls=[\"{}\"]", teacher.url),
+            "learner.engine=torch".to_owned(),
+            format!("learner.url={}", worker.url),
+            format!("learner.key_file={}", token.display()),
+        ]
+    };
+    let runs = folder.path().join("runs");
+    let (code, text) = lens(
+        &[command(&["engine", "check"], &runs, &settings(&first, &student)), words(&["--publish"])]
+            .concat(),
+    );
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("publish and read back: done") && text.contains("worker: torch"),
+        "{text}"
+    );
+    let (code, text) = lens(&command(&["train"], &runs, &settings(&first, &student)));
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(*fake.label.lock().expect("held"), "3", "the last weights are published");
+    drop(first);
+    drop(student);
+    let second = worker(&token).expect("it started before");
+    let (student, fake) = wide("student-large").vllm();
+    let run = runs.join("laboratory/seed-42");
+    let mut again = words(&["train", "--resume"]);
+    again.push(run.display().to_string());
+    for setting in [
+        format!("learner.url={}", second.url),
+        format!("student.urls=[\"{}\"]", student.url),
+        "train.steps=5".to_owned(),
+    ] {
+        again.extend(["--set".to_owned(), setting]);
+    }
+    let (code, text) = lens(&again);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(*fake.label.lock().expect("held"), "5");
+    let loaded = fake.loaded.lock().expect("held").clone();
+    assert!(
+        loaded.first().is_some_and(|folder| folder.ends_with("v000003")),
+        "resumed from the third step: {loaded:?}"
+    );
+    for path in walk(&run) {
+        let bytes = std::fs::read(&path).expect("readable");
+        let found = bytes.windows(11).any(|part| part == b"secret-word");
+        assert!(!found, "{} holds the key", path.display());
+    }
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
+    }
+    found
+}
