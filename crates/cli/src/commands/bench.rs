@@ -1,6 +1,7 @@
 //! `lens bench`: how fast the engine is, next to what people use otherwise.
 
 mod decode;
+mod engines;
 mod iteration;
 mod measurement;
 mod peer;
@@ -34,6 +35,8 @@ pub(crate) enum Bench {
     Engine(Engine),
     /// Time the stages of an iteration, for OPD and LENS at the same horizon
     Loop(iteration::Iteration),
+    /// Time what the driver adds to servers, against simulated ones: tasks beside lockstep
+    Engines(engines::Engines),
     /// Take one measurement and print it as JSON; `engine` runs it in a process of its own
     #[command(hide = true)]
     Measure(Measure),
@@ -44,6 +47,7 @@ impl Bench {
         match self {
             Self::Engine(engine) => engine.run(out),
             Self::Loop(iteration) => iteration.run(out),
+            Self::Engines(engines) => engines.run(out),
             Self::Measure(measure) => measure.run(out),
         }
     }
