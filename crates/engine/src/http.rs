@@ -209,14 +209,13 @@ fn read(
 fn unanswered(error: &ureq::Error) -> Unanswered {
     use std::io::ErrorKind;
     match error {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+        ureq::Error::ConnectionFailed
+        | ureq::Error::HostNotFound
+        | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
             Unanswered::Unreachable(error.to_string())
         }
         ureq::Error::Timeout(_) => Unanswered::Timeout,
         ureq::Error::BodyExceedsLimit(_) => Unanswered::TooLarge,
-        ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => {
-            Unanswered::Unreachable(error.to_string())
-        }
         ureq::Error::Io(io) => match io.kind() {
             ErrorKind::ConnectionRefused
             | ErrorKind::HostUnreachable

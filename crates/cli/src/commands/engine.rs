@@ -21,7 +21,7 @@ use crate::interrupt;
 use crate::launch::{self, Launch};
 
 /// The longest time until everything is ready: large models load for minutes.
-const READY: Duration = Duration::from_secs(1800);
+const READY: Duration = Duration::from_mins(30);
 
 /// Start and try out the engines of a configuration.
 #[derive(Debug, clap::Subcommand)]

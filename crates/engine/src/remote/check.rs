@@ -41,7 +41,7 @@ pub struct Needed<'a> {
 /// Tries out everything a run will ask of a model that is connected already.
 pub fn check(served: &Arc<Served>, needed: Needed<'_>) -> Vec<Finding> {
     let policy = ServedPolicy::frozen(served.clone());
-    let deadline = || Deadline::after(Duration::from_secs(120));
+    let deadline = || Deadline::after(Duration::from_mins(2));
     let mut findings = Vec::new();
     let mut note = |what, result: Result<String, String>| findings.push(Finding { what, result });
     note("context", context(served, needed.context));
@@ -69,7 +69,7 @@ pub fn check(served: &Arc<Served>, needed: Needed<'_>) -> Vec<Finding> {
     }
     if let Some(weights) = needed.weights {
         let path = weights.to_string_lossy();
-        let published = served.reload(&path, "check", Duration::from_secs(600));
+        let published = served.reload(&path, "check", Duration::from_mins(10));
         note(
             "publish and read back",
             published.map(|()| "done".to_owned()).map_err(|error| error.to_string()),

@@ -73,7 +73,7 @@ impl Served {
                 kind.name()
             )));
         }
-        let deadline = Deadline::after(options.timeout.min(Duration::from_secs(120)));
+        let deadline = Deadline::after(options.timeout.min(Duration::from_mins(2)));
         let mut servers = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
             let info = kind.inspect(&endpoint, deadline)?;

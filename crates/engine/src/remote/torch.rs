@@ -225,8 +225,8 @@ fn supervision(rows: &[LearnRow], body: &mut Body) -> Result<(), EngineError> {
     }
     body.u8s("kind", &kinds);
     body.i64s("target_key", &keys);
-    if width > 0 {
-        let shape = vec![ids.len() / width, width];
+    if let Some(rows) = ids.len().checked_div(width) {
+        let shape = vec![rows, width];
         body.i32_matrix("teacher_top_ids", shape.clone(), &ids);
         body.f32_matrix("teacher_top_logprobs", shape, &logprobs);
     }

@@ -53,8 +53,7 @@ pub(super) fn verify(folder: &Path, published: &Published) -> Result<(), EngineE
             }
             hasher.update(&block[..read]);
         }
-        let hash: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        if hash != file.sha256 {
+        if hex(&hasher.finalize()) != file.sha256 {
             return Err(EngineError::unusable(
                 &path,
                 "its content is not what the worker wrote".to_owned(),
@@ -66,6 +65,11 @@ pub(super) fn verify(folder: &Path, published: &Published) -> Result<(), EngineE
         return Ok(());
     }
     Err(EngineError::unusable(folder, "the worker wrote no model into it".to_owned()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('?');
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Removes versions that nobody needs: all but the newest ones up to `version`. What is left behind by a failure is not

@@ -97,7 +97,7 @@ fn torch_engine(
 ) -> TorchEngine {
     let retry = Retry { again: 5, pause: Duration::from_millis(200) };
     let worker =
-        Worker::new(&worker.1, key("word"), Duration::from_secs(300), retry).expect("an address");
+        Worker::new(&worker.1, key("word"), Duration::from_mins(5), retry).expect("an address");
     let endpoint = lens_engine::http::Endpoint::new(student, None).expect("an address");
     let served = lens_engine::remote::Served::connect(
         Vllm,
@@ -109,7 +109,7 @@ fn torch_engine(
         loss,
         optimizer: mixed::learner_options().optimizer,
         weights: folder.join("weights"),
-        reload_timeout: Duration::from_secs(60),
+        reload_timeout: Duration::from_mins(1),
         resuming,
     };
     let teacher = TeacherPlace::Worker(crate::codec("teacher"));
@@ -126,7 +126,7 @@ fn with_hint(engine: &dyn Engine) -> LearnRow {
         response: response.clone(),
     };
     let kept = models
-        .internalize(&[call.clone()], Deadline::never())
+        .internalize(std::slice::from_ref(&call), Deadline::never())
         .expect("kept")
         .remove(0)
         .expect("kept");

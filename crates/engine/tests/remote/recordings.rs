@@ -146,7 +146,7 @@ fn recorded_aborts_and_errors_never_become_answers() {
             match served.generate(&[call], Deadline::never()) {
                 Ok(answers) => assert!(answers[0].is_err(), "{file}: {response}"),
                 Err(error) => {
-                    assert!(!matches!(error, EngineError::Version { .. }), "{file}: {error}")
+                    assert!(!matches!(error, EngineError::Version { .. }), "{file}: {error}");
                 }
             }
         }

@@ -61,7 +61,7 @@ fn setup(state: State) -> Result<Setup, EngineError> {
         students,
         student_server,
         worker: worker_server,
-        teacher_server: teacher_server,
+        teacher_server,
         folder,
     })
 }

@@ -228,8 +228,9 @@ fn copy(from: &Path, to: &Path) -> Vec<Value> {
     {
         let bytes = std::fs::read(entry.path()).expect("readable");
         std::fs::write(to.join(entry.file_name()), &bytes).expect("written");
-        let hash: String =
-            Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = Sha256::digest(&bytes)
+            .iter()
+            .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         files.push(json!({"name": entry.file_name().to_string_lossy(), "bytes": bytes.len(), "sha256": hash}));
     }
     files
