@@ -42,6 +42,16 @@ fn user(error: EngineError) -> Failure {
     Failure::User(error.into())
 }
 
+/// Models named as a hub names them that are nowhere here: what to get and what to start.
+pub(crate) fn missing_from_hub(config: &Config) -> Result<(), Failure> {
+    let is_hub_name = |path: &Path| path.is_relative() && path.components().count() == 2;
+    let named = [&config.student.path, &config.teacher.path];
+    if named.iter().any(|path| !path.exists() && is_hub_name(path)) {
+        return missing(config);
+    }
+    Ok(())
+}
+
 /// Models that are nowhere: what to get and what to start.
 fn missing(config: &Config) -> Result<(), Failure> {
     let models = [("student", &config.student), ("teacher", &config.teacher)];

@@ -18,7 +18,10 @@ pub(crate) fn run_seed<P: Progress>(
     progress: &mut P,
     opened: impl FnOnce(&mut P, &Run),
 ) -> Result<(Run, Finish), Failure> {
-    let config = assemble::with_models(config)?;
+    let config = assemble::with_models(config).or_else(|error| {
+        engines::missing_from_hub(config)?;
+        Err(error)
+    })?;
     let inputs = RunInputs {
         seed,
         benchmark: assemble::benchmark(&config)?,

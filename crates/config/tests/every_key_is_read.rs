@@ -36,7 +36,7 @@ fn unquoted(text: &str) -> String {
     text.split('"').step_by(2).collect::<Vec<_>>().join("\"\"")
 }
 
-/// Whether the text reads the key of a section: `section.key`, `self.key` where methods keep their sections, or the key
+/// Whether the text reads the key of a section: `section.key`, `self.key` or `options.key` where a section is at home, or the key
 /// in a pattern that takes a section apart.
 fn reads(text: &str, section: &str, key: &str) -> bool {
     let word = |letter: Option<char>| letter.is_some_and(|c| c.is_alphanumeric() || c == '_');
@@ -46,9 +46,9 @@ fn reads(text: &str, section: &str, key: &str) -> bool {
         {
             return false;
         }
-        let field = before
-            .strip_suffix('.')
-            .is_some_and(|owner| owner.ends_with(section) || owner.ends_with("self"));
+        let field = before.strip_suffix('.').is_some_and(|owner| {
+            ["self", "options", section].iter().any(|one| owner.ends_with(one))
+        });
         let line_end = after.find('\n').unwrap_or(after.len());
         field || (after.starts_with(',') && after[..line_end].contains(".. } = "))
     })

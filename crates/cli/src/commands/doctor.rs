@@ -10,8 +10,14 @@ use serde_json::json;
 use super::figures::load;
 use crate::failure::Failure;
 
-/// Look for reasons why a run does not learn. Exit code 1 if there is a problem.
+/// Look for reasons why a run does not learn
+///
+/// The exit code is 1 if there is a problem.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens doctor runs/laboratory/seed-42
+  lens doctor runs --json")]
 pub(crate) struct Doctor {
     /// Run folders, or folders that hold runs.
     #[arg(required = true, value_name = "RUN")]

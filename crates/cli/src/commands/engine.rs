@@ -23,8 +23,12 @@ use crate::launch::{self, Launch};
 /// The longest time until everything is ready: large models load for minutes.
 const READY: Duration = Duration::from_mins(30);
 
-/// Start and try out the engines of a configuration.
+/// Start and try out the engines of a configuration
 #[derive(Debug, clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  lens engine check configs/laboratory.toml
+  lens engine launch configs/laboratory.toml")]
 pub(crate) enum EngineCommand {
     /// Try out every server and the worker before a run depends on them.
     Check(Check),

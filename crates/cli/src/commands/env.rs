@@ -26,7 +26,7 @@ pub(crate) enum EnvCommand {
     /// Time resets, steps and snapshots, in CPU time
     #[command(subcommand)]
     Bench(Bench),
-    /// Ask an environment what it is, write a starting configuration and play one episode with it.
+    /// Write a starting configuration for an environment and play one episode with it
     #[command(subcommand)]
     Init(init::Init),
     /// Play random episodes, fork each in the middle, and report how often both forks see the same.

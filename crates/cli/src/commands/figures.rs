@@ -8,8 +8,12 @@ use lens_report::figures::{ALL, Kind};
 
 use crate::failure::Failure;
 
-/// Draw the paper's figures from the records of runs or sweeps.
+/// Draw the paper's figures from the records of runs or sweeps
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens figures runs --out figures
+  lens figures runs/laboratory/seed-42 --out figures --format csv")]
 pub(crate) struct Figures {
     /// Run folders, or folders that hold runs.
     #[arg(required = true, value_name = "RUN")]

@@ -27,7 +27,7 @@ Examples:
 pub(crate) enum Lab {
     /// Train a tokenizer, teachers and students from scratch, as a recipe says.
     Build(BuildArgs),
-    /// Compare a model's actions with the expert's, and measure what critiques are worth to it.
+    /// Compare a model's actions with the expert's, and measure what critiques are worth
     Examine(ExamineArgs),
     /// Print a shipped recipe, to change a copy of it.
     Recipe(RecipeArgs),
@@ -72,7 +72,7 @@ pub(crate) struct BuildArgs {
     tasks_per_kind: Option<usize>,
 }
 
-/// Compare a model's actions with the expert's, and measure what critiques are worth to it.
+/// Compare a model's actions with the expert's, and measure what critiques are worth
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExamineArgs {
     /// The model, a Hugging Face directory.

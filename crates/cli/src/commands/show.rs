@@ -8,8 +8,12 @@ use lens_report::text;
 use super::figures::load;
 use crate::failure::Failure;
 
-/// Print one episode of a run, or one of its turns with its fork and tokens.
+/// Print one episode of a run, or one of its turns with its fork and tokens
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens show runs/laboratory/seed-42 --episode 12/3
+  lens show runs/laboratory/seed-42 --episode 12/3 --turn 4")]
 pub(crate) struct Show {
     /// The run's folder.
     #[arg(value_name = "RUN")]

@@ -13,8 +13,12 @@ use lens_view::server::Server;
 use super::figures::load;
 use crate::failure::Failure;
 
-/// Look at runs in a browser: curves, episodes, forks and tokens.
+/// Look at runs in a browser: curves, episodes, forks and tokens
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lens view runs
+  lens view runs/laboratory/seed-42 --export run.html")]
 pub(crate) struct View {
     /// Run folders, or folders that hold runs.
     #[arg(required = true, value_name = "RUN")]

@@ -24,7 +24,7 @@ const ACTION_KEYS: [&str; 6] = [
 /// Keys under which they describe what is seen.
 const TEXT_KEYS: [&str; 6] = ["text", "observation", "message", "content", "prompt", "state"];
 
-/// Ask an environment what it is, write a starting configuration and play one episode with it.
+/// Write a starting configuration for an environment and play one episode with it
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Init {
     /// An OpenEnv server.
