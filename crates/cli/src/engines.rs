@@ -14,7 +14,7 @@ use lens_engine::remote::{
 use lens_engine::{Engine, EngineError, Policy};
 use lens_lm::checkpoint::{Checkpoint, ModelFiles};
 
-use crate::assemble::{called_as, learner_options, policy};
+use crate::assemble::{learner_options, policy};
 use crate::failure::Failure;
 
 /// The engine of a configuration. `resuming`: a checkpoint will be loaded into it.
@@ -61,15 +61,14 @@ fn missing(config: &Config) -> Result<(), Failure> {
     let both: Vec<String> =
         absent.iter().map(|(_, model)| model.path.display().to_string()).collect();
     Err(Failure::user_with_hint(
-        format!("there is no model in {path} ({role}.path)"),
+        format!("there is no model in `{path}` ({role}.path)"),
         format!(
-            "1. download {} as Hugging Face directories, or set student.path and teacher.path\n\
+            "1. hf download {} (or set student.path and teacher.path)\n\
              2. say who runs them: student.engine and teacher.engine = \"vllm\" or \"sglang\" with urls, learner.engine = \"torch\" with url and key_file\n\
-             3. {lens} engine launch CONFIG starts the servers and the worker here (--print shows the commands; see docs/guides/gpu.md)\n\
-             4. {lens} engine check CONFIG tries everything out\n\
-             5. {lens} train CONFIG",
-            both.join(" and "),
-            lens = called_as()
+             3. lens engine launch CONFIG starts the servers and the worker here (--print shows the commands; see docs/guides/gpu.md)\n\
+             4. lens engine check CONFIG tries everything out\n\
+             5. lens train CONFIG",
+            both.join(", hf download "),
         ),
     ))
 }

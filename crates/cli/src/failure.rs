@@ -51,8 +51,9 @@ impl Failure {
         let red = anstyle::AnsiColor::Red.on_default().bold();
         let mut err = anstream::stderr();
         // Standard error may be closed as well; the exit code still tells.
-        let _ = writeln!(err, "{red}error{red:#}: {error}");
-        for cause in error.chain().skip(1) {
+        let mut causes = error.chain().map(message);
+        let _ = writeln!(err, "{red}error{red:#}: {}", causes.next().unwrap_or_default());
+        for cause in causes {
             let _ = writeln!(err, "  caused by: {cause}");
         }
         if let Some(hint) = error.chain().find_map(hint) {
@@ -60,6 +61,14 @@ impl Failure {
             let _ = writeln!(err, "{bold}hint{bold:#}: {hint}");
         }
         ExitCode::from(code)
+    }
+}
+
+/// An error's message, without the advice that is printed on a line of its own.
+fn message(cause: &(dyn std::error::Error + 'static)) -> String {
+    match cause.downcast_ref::<lens_env::EnvError>() {
+        Some(error) => error.message(),
+        None => cause.to_string(),
     }
 }
 

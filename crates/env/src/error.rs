@@ -26,7 +26,7 @@ pub enum EnvError {
         message: String,
     },
     /// A task or split that the benchmark does not have.
-    #[error("{what} \"{name}\" is not in {benchmark}")]
+    #[error("{what} \"{name}\" is not in {benchmark}; {hint}")]
     Unknown {
         /// "task" or "split".
         what: &'static str,
@@ -38,7 +38,7 @@ pub enum EnvError {
         hint: String,
     },
     /// An option that the benchmark has no use for.
-    #[error("{benchmark} has no {option}")]
+    #[error("{benchmark} has no {option}; {hint}")]
     Unsupported {
         /// The benchmark asked.
         benchmark: String,
@@ -48,7 +48,7 @@ pub enum EnvError {
         hint: String,
     },
     /// Data or a program that must be installed first.
-    #[error("{what} is missing")]
+    #[error("{what} is missing: {hint}")]
     Missing {
         /// What is missing.
         what: String,
@@ -83,9 +83,14 @@ pub enum EnvError {
 }
 
 impl EnvError {
-    /// The message and what to do about it, for places that have one line for both.
-    pub fn told(&self) -> String {
-        self.hint().map_or_else(|| self.to_string(), |hint| format!("{self}; {hint}"))
+    /// The message without what to do about it, for places that show both apart.
+    pub fn message(&self) -> String {
+        let full = self.to_string();
+        let short = self.hint().and_then(|hint| full.strip_suffix(hint));
+        short.map_or_else(
+            || full.clone(),
+            |short| short.trim_end_matches([' ', ';', ':']).to_owned(),
+        )
     }
 
     /// What to do about it.

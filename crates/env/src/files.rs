@@ -96,7 +96,7 @@ mod tests {
     fn a_line_without_end_is_refused_after_the_limit() {
         let endless = std::io::BufReader::new(std::io::repeat(b'x'));
         let first = lines_up_to(endless, Path::new("a.jsonl"), 1 << 16).next();
-        let error = first.expect("a line").expect_err("it is too long").told();
+        let error = first.expect("a line").expect_err("it is too long").to_string();
         assert_eq!(error, "a.jsonl:1: the line is longer than 65536 bytes; the file is damaged");
     }
 }

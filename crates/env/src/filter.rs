@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_named() {
-        let error = narrowed(&["pick_and_plaice"]).err().expect("refused").told();
+        let error = narrowed(&["pick_and_plaice"]).err().expect("refused").to_string();
         assert!(
             error.contains("pick_and_plaice") && error.contains("pick_and_place_simple"),
             "{error}"

@@ -165,7 +165,7 @@ mod tests {
     fn an_option_without_meaning_is_refused() {
         let goals =
             BenchmarkOptions { goals: Some(GoalKind::Human), ..BenchmarkOptions::default() };
-        let error = open("alfworld", &goals).err().expect("refused").told();
+        let error = open("alfworld", &goals).err().expect("refused").to_string();
         assert!(error.contains("alfworld has no choice of goals"), "{error}");
         let seed = BenchmarkOptions {
             data: Some(PathBuf::from("games")),
@@ -173,7 +173,7 @@ mod tests {
             ..BenchmarkOptions::default()
         };
         for name in ["alfworld", "webshop"] {
-            let error = open(name, &seed).err().expect("refused").told();
+            let error = open(name, &seed).err().expect("refused").to_string();
             assert!(error.contains("seed"), "{error}");
         }
     }
@@ -207,7 +207,7 @@ mod tests {
         webshop::generator::write(folder.path(), 0, 20).expect("files");
         std::fs::remove_file(folder.path().join("items_human_ins.json")).expect("it was there");
         let missing = BenchmarkOptions { data: Some(folder.path().to_owned()), ..human };
-        let error = open("webshop", &missing).err().expect("refused").told();
+        let error = open("webshop", &missing).err().expect("refused").to_string();
         assert!(error.contains("items_human_ins.json"), "{error}");
     }
 }

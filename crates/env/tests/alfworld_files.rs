@@ -100,7 +100,7 @@ fn no_damage_makes_the_parser_panic() {
 #[test]
 fn a_foreign_game_file_is_refused_with_its_path_and_what_to_do() {
     let error =
-        |text: &str| file::load("there/game.tw-pddl", text.as_bytes()).expect_err(text).told();
+        |text: &str| file::load("there/game.tw-pddl", text.as_bytes()).expect_err(text).to_string();
     let broken = error("{\"pddl_domain\": \"\",\n \"grammar\": 3}");
     assert!(broken.starts_with("there/game.tw-pddl:2: not an ALFWorld game file"), "{broken}");
     let no_task = error(r#"{"pddl_domain":"","grammar":"","pddl_problem":"","solvable":true}"#);
@@ -117,7 +117,7 @@ fn a_foreign_game_file_is_refused_with_its_path_and_what_to_do() {
 fn a_folder_without_games_and_a_file_of_another_kind_are_refused() {
     let folder = TempDir::new().expect("a temporary folder");
     let open = |path: &Path| {
-        Alfworld::open(path, &Options::default()).expect_err("nothing to load").told()
+        Alfworld::open(path, &Options::default()).expect_err("nothing to load").to_string()
     };
     assert!(open(folder.path()).contains("a game.tw-pddl file in"));
     assert!(open(&folder.path().join("absent")).starts_with("cannot read"));
@@ -131,11 +131,11 @@ fn a_folder_without_games_and_a_file_of_another_kind_are_refused() {
         assert!(error.contains(name) && error.contains("download it again"), "{error}");
     }
     let lists = Options { lists: Some(folder.path().to_owned()), ..Options::default() };
-    let error = Alfworld::open(folder.path(), &lists).expect_err("no lists").told();
+    let error = Alfworld::open(folder.path(), &lists).expect_err("no lists").to_string();
     assert!(error.contains("train_hard.jsonl"), "{error}");
     std::fs::write(folder.path().join("test.jsonl"), "{\"game_file\": \"a/b/c\"}\n{")
         .expect("written");
-    let error = Alfworld::open(folder.path(), &lists).expect_err("a broken list").told();
+    let error = Alfworld::open(folder.path(), &lists).expect_err("a broken list").to_string();
     assert!(error.contains("test.jsonl:2: not a line of a task list"), "{error}");
 }
 

@@ -185,11 +185,11 @@ fn acting_before_reset_and_unknown_names_are_errors() {
     assert!(matches!(environment.step("look"), Err(EnvError::NotReset)));
     assert!(matches!(environment.snapshot(), Err(EnvError::NotReset)));
     let unknown = Task { id: "valid_unseen/none/none".into(), kind: String::new() };
-    let error = environment.reset(&unknown).expect_err("there is no such task").told();
+    let error = environment.reset(&unknown).expect_err("there is no such task").to_string();
     assert!(error.contains("valid_unseen/none/none"), "{error}");
-    let error = alfworld.tasks("test").expect_err("there is no such split").told();
+    let error = alfworld.tasks("test").expect_err("there is no such split").to_string();
     assert!(error.contains("there are valid_unseen"), "{error}");
     let options = Options { splits: vec!["hard".into()], ..Options::default() };
-    let error = Alfworld::built_in(&options).expect_err("there is no such split").told();
+    let error = Alfworld::built_in(&options).expect_err("there is no such split").to_string();
     assert!(error.contains("train, valid_seen, valid_unseen"), "{error}");
 }

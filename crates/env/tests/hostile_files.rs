@@ -38,7 +38,7 @@ fn a_pipe_is_no_game_no_archive_no_recording_and_no_table() {
     ];
     for (name, read) in cases {
         let path = pipe(folder.path(), name);
-        let error = soon(move || read(&path).expect_err("refused").told());
+        let error = soon(move || read(&path).expect_err("refused").to_string());
         assert!(error.contains(&format!("{name}: not a regular file")), "{error}");
     }
 }
@@ -48,7 +48,7 @@ fn a_folder_with_a_pipe_among_its_games_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     pipe(folder.path(), "game.tw-pddl");
     let path = folder.path().to_owned();
-    let error = soon(move || archive::first(&path).expect_err("refused").told());
+    let error = soon(move || archive::first(&path).expect_err("refused").to_string());
     assert!(error.contains("not a regular file"), "{error}");
 }
 
@@ -60,6 +60,6 @@ fn a_packed_line_without_end_is_refused_before_it_is_unpacked() {
     let mut packer = zstd::Encoder::new(file, 1).expect("a packer");
     std::io::copy(&mut std::io::repeat(b'x').take(64 << 20), &mut packer).expect("packed");
     packer.finish().and_then(|mut file| file.flush()).expect("written");
-    let error = replay::read(&path).map(drop).expect_err("refused").told();
+    let error = replay::read(&path).map(drop).expect_err("refused").to_string();
     assert!(error.contains("plays.jsonl.zst:1: the line is longer than 33554432 bytes"), "{error}");
 }

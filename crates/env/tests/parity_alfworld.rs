@@ -242,7 +242,7 @@ fn a_folder_and_a_zip_load_like_the_tar() {
     let twice = root.join("again");
     std::fs::create_dir_all(twice.join(&raw[0].id)).expect("a folder");
     std::fs::copy(&one_file, twice.join(&raw[0].id).join("game.tw-pddl")).expect("copied");
-    let error = Alfworld::open(&root, &Options::default()).expect_err("a game twice").told();
+    let error = Alfworld::open(&root, &Options::default()).expect_err("a game twice").to_string();
     assert!(error.contains("the same game is also at"), "{error}");
 }
 
@@ -252,7 +252,7 @@ fn a_damaged_real_file_is_refused_with_its_path() {
     let raw = raw_games(&shared, 1).remove(0);
     let text = String::from_utf8(raw.bytes).expect("text");
     let error = |text: &str| {
-        let error = file::load(&raw.path, text.as_bytes()).expect_err("damaged").told();
+        let error = file::load(&raw.path, text.as_bytes()).expect_err("damaged").to_string();
         assert!(error.starts_with(&raw.path), "{error}");
         error
     };

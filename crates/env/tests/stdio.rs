@@ -195,7 +195,7 @@ fn a_program_that_is_none_is_named() {
     ] {
         let command = command.into_iter().map(str::to_owned).collect();
         let options = EnvironmentOptions { command, ..EnvironmentOptions::default() };
-        let error = stdio::open(&options).err().expect("refused").told();
+        let error = stdio::open(&options).err().expect("refused").to_string();
         assert!(error.contains(words), "{error}");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum EnvCommand {
     /// Write a starting configuration for an environment and play one episode with it
     #[command(subcommand)]
     Init(init::Init),
-    /// Play random episodes, fork each in the middle, and report how often both forks see the same.
+    /// Play random episodes, fork each in the middle and count how often both agree
     Check(check::Check),
     /// Serve an environment by OpenEnv's protocol, for trainers in other languages.
     Serve(serve::Serve),

@@ -157,7 +157,7 @@ fn step_error(answer: impl Fn() -> Option<Message> + Send + Sync + 'static) -> S
     let benchmark = openenv::open(&options).expect("it opens");
     let mut environment = benchmark.play();
     environment.reset(&task(&benchmark, "train", 2)).expect("it resets");
-    let error = environment.step("fault").expect_err("it fails").told();
+    let error = environment.step("fault").expect_err("it fails").to_string();
     assert_eq!(benchmark.report().failures, 1);
     environment.reset(&task(&benchmark, "train", 2)).expect("the next episode has a new session");
     error
@@ -234,7 +234,7 @@ fn a_full_server_is_waited_for_and_then_named() {
     let first = task(&benchmark, "train", 0);
     let mut environment = benchmark.play();
     environment.reset(&first).expect("it resets");
-    let error = benchmark.play().reset(&first).expect_err("there is no second").told();
+    let error = benchmark.play().reset(&first).expect_err("there is no second").to_string();
     assert!(error.contains("CAPACITY_REACHED") && error.contains("max_concurrent_envs"), "{error}");
     let waiting =
         std::thread::spawn(move || benchmark.play().reset(&first).map(|view| view.observation));
@@ -265,13 +265,13 @@ fn no_session_is_left_after_a_thousand_episodes() {
 fn settings_that_do_not_fit_the_server_are_named() {
     let without =
         Server::start(Manner { without_tasks: true, ..Manner::default() }, Arc::new(rooms));
-    let error = openenv::open(&options(&without)).err().expect("no tasks").told();
+    let error = openenv::open(&options(&without)).err().expect("no tasks").to_string();
     assert!(error.starts_with("environment.tasks"), "{error}");
     let server = friendly();
     let wrong = EnvironmentOptions { action_field: "verb".to_owned(), ..options(&server) };
-    let error = openenv::open(&wrong).err().expect("no such field").told();
+    let error = openenv::open(&wrong).err().expect("no such field").to_string();
     assert!(error.starts_with("environment.action_field") && error.contains("command"), "{error}");
     let nowhere = EnvironmentOptions { url: "http://127.0.0.1:9".to_owned(), ..options(&server) };
-    let error = openenv::open(&nowhere).err().expect("nobody there").told();
+    let error = openenv::open(&nowhere).err().expect("nobody there").to_string();
     assert!(error.contains("127.0.0.1:9"), "{error}");
 }

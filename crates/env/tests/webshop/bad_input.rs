@@ -33,7 +33,7 @@ fn product(key: &str, value: &serde_json::Value) -> String {
 
 fn message(products: &str, instructions: &str) -> String {
     let folder = folder(products, instructions);
-    let text = open(folder.path()).expect_err("bad input").told();
+    let text = open(folder.path()).expect_err("bad input").to_string();
     text.replace(&format!("{}/", folder.path().display()), "")
 }
 

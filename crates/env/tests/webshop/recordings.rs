@@ -71,7 +71,7 @@ fn what_is_not_a_recording_is_refused_in_words() {
         ("{\"session\": 0, \"mode\": \"sung\", \"steps\": []}", ":1: not a recording of pages"),
     ] {
         std::fs::write(&path, text).expect("a writable folder");
-        let error = replayer().compare(&path).expect_err("not a recording").told();
+        let error = replayer().compare(&path).expect_err("not a recording").to_string();
         assert!(error.contains(message), "{error}");
     }
     let error = replayer().compare(&folder.path().join("none.jsonl")).expect_err("no such file");

@@ -10,7 +10,7 @@ use lens_opd::random::{Purpose, Stream, StreamKey};
 use super::source::Source;
 use crate::failure::Failure;
 
-/// Play random episodes, fork each in the middle, and report how often both forks see the same.
+/// Play random episodes, fork each in the middle and count how often both agree
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
     #[command(flatten)]
