@@ -16,7 +16,9 @@ fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
 /// The error of a configuration that must not take long; a stall fails the test instead of hanging it.
 fn error_soon(file: PathBuf) -> ConfigError {
     let (done, result) = mpsc::channel();
-    std::thread::spawn(move || done.send(resolve(&[file], &[])));
+    std::thread::spawn(move || {
+        let _ = done.send(resolve(&[file], &[]));
+    });
     let result = result.recv_timeout(Duration::from_secs(20)).expect("an answer in time");
     result.expect_err("the configuration is wrong")
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
-    result.recv_timeout(Duration::from_secs(60)).expect("an answer in time")
+    result.recv_timeout(Duration::from_mins(1)).expect("an answer in time")
 }
 
 fn pipe(path: &Path) {

@@ -25,13 +25,15 @@ fn encode_with(part: &'static str, chain: Value) -> Result<usize, String> {
             .map_err(|error| error.to_string());
         done.send(tokens)
     });
-    result.recv_timeout(Duration::from_secs(60)).expect("an answer in time")
+    result.recv_timeout(Duration::from_mins(1)).expect("an answer in time")
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 fn replace(pattern: Value, content: &str) -> Value {
     json!({"type": "Replace", "pattern": pattern, "content": content})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 fn sequence(steps: Vec<Value>) -> Value {
     json!({"type": "Sequence", "normalizers": steps})
 }
