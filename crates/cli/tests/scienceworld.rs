@@ -88,7 +88,7 @@ impl Game {
         let mut stdout = lens.stdout.take().expect("a pipe");
         let mut shown = Vec::new();
         let mut byte = [0];
-        while !shown.ends_with(b"\n> ") {
+        while !shown.ends_with(b"] > ") {
             let count = stdout.read(&mut byte).expect("lens writes");
             assert!(count > 0, "lens ended: {}", String::from_utf8_lossy(&shown));
             shown.extend(byte);
