@@ -4,7 +4,9 @@
 //! the newline behind them, Python's string methods exist, `tojson` prints like Python, and `raise_exception` and
 //! `strftime_now` are there.
 
+mod budget;
 mod date;
+mod guard;
 mod python_json;
 
 use std::collections::BTreeMap;
@@ -21,9 +23,6 @@ use crate::tokenizer::Tokenizer;
 
 /// A compact template for models of our own: ChatML turns, earlier thoughts left out, thinking can be switched off.
 pub const CHATML_TEMPLATE: &str = include_str!("chatml.jinja");
-
-/// Steps a template may take; a real one needs a few hundred a message.
-const FUEL: u64 = 20_000_000;
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +91,10 @@ impl ChatTemplate {
         source: &str,
         tokens: BTreeMap<String, String>,
     ) -> Result<Self, LmError> {
+        let guarded = guard::guarded(source).map_err(|refusal| LmError::ChatTemplate {
+            path: path.to_owned(),
+            problem: format!("line {}: {}", refusal.line, refusal.problem),
+        })?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -99,16 +102,11 @@ impl ChatTemplate {
             .build()
             .map_err(|error| failure(path, &error))?;
         environment.set_syntax(syntax);
-        environment.set_fuel(Some(FUEL));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", python_json::tojson);
+        budget::limit(&mut environment);
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment
-            .add_template_owned("chat", plain_generation_blocks(source))
-            .map_err(|error| failure(path, &error))?;
+        environment.add_template_owned("chat", guarded).map_err(|error| failure(path, &error))?;
         Ok(Self { path: path.to_owned(), environment, tokens })
     }
 
@@ -165,28 +163,6 @@ impl ChatTemplate {
     }
 }
 
-/// `{% generation %}` marks the assistant's text for training masks in `transformers`; for rendering it is a block that
-/// does nothing. Whitespace marks are kept.
-fn plain_generation_blocks(source: &str) -> String {
-    let mut plain = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        plain.push_str(&rest[..start]);
-        rest = &rest[start..];
-        let Some(end) = rest.find("%}") else { break };
-        let tag = &rest[..end + 2];
-        let word = tag[2..end].trim_matches(['-', '+']).trim();
-        match word {
-            "generation" => plain.push_str(&tag.replacen("generation", "if true", 1)),
-            "endgeneration" => plain.push_str(&tag.replacen("endgeneration", "endif", 1)),
-            _ => plain.push_str(tag),
-        }
-        rest = &rest[end + 2..];
-    }
-    plain.push_str(rest);
-    plain
-}
-
 fn failure(path: &Path, error: &minijinja::Error) -> LmError {
     let place = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
     let mut problem = format!("{place}{}", error.kind());
@@ -194,7 +170,7 @@ fn failure(path: &Path, error: &minijinja::Error) -> LmError {
         problem = format!("{place}{detail} ({})", error.kind());
     }
     if error.kind() == ErrorKind::OutOfFuel {
-        problem = format!("{place}it does not come to an end within {FUEL} steps");
+        problem = format!("{place}it does not come to an end within {} steps", budget::FUEL);
     }
     LmError::ChatTemplate { path: path.to_owned(), problem }
 }
