@@ -82,7 +82,17 @@ fn a_run_ends_with_a_summary_and_piped_progress_has_totals() {
     assert!(stderr.contains("after 0 steps: valid_unseen success"), "{stderr}");
     assert!(stderr.contains("after 1 step: "), "{stderr}");
     assert!(stderr.contains('['), "an interval beside every rate: {stderr}");
-    assert!(run_folder("summed").join("log.txt").exists());
+    let log = std::fs::read_to_string(run_folder("summed").join("log.txt")).expect("a log");
+    for part in [
+        "Z lens, seed 7: begins at step 0",
+        "step 0: valid_unseen ",
+        "batch 1: ",
+        "step 1: loss ",
+        "saved step-000002",
+        "Z done at step 2",
+    ] {
+        assert!(log.contains(part), "no {part:?} in:\n{log}");
+    }
 
     let (code, _, stderr) = run(&mut train("summed", 2, &[]));
     assert_eq!(code, 1);

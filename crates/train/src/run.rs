@@ -127,6 +127,24 @@ impl Run {
         stop: &AtomicBool,
         progress: &mut dyn Progress,
     ) -> Result<Finish, TrainError> {
+        let (method, step) = (self.config.method, self.state.step);
+        let begun = if step == 0 { "begins" } else { "goes on" };
+        self.log.note(&format!("{method}, seed {}: {begun} at step {step}", self.seed))?;
+        let ended = self.run_to_end(stop, progress);
+        // A log that cannot be written must not hide how the run ended.
+        let _ = self.log.note(&match &ended {
+            Ok(Finish::Done) => format!("done at step {}", self.state.step),
+            Ok(Finish::Interrupted) => format!("asked to stop; saved at step {}", self.state.step),
+            Err(error) => format!("stopped by an error at step {}: {error}", self.state.step),
+        });
+        ended
+    }
+
+    fn run_to_end(
+        &mut self,
+        stop: &AtomicBool,
+        progress: &mut dyn Progress,
+    ) -> Result<Finish, TrainError> {
         let mut saved_at = self.state.step;
         if self.state.evaluated.is_none() {
             self.evaluate(progress)?;
@@ -284,6 +302,8 @@ impl Run {
         })?;
         let best = self.state.best.map(|best| best.step);
         self.checkpoints.prune(self.config.train.keep_checkpoints, best);
+        let name = path.file_name().unwrap_or_default().display();
+        self.log.note(&format!("saved {name}"))?;
         progress.saved(&path);
         Ok(())
     }

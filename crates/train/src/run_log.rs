@@ -70,6 +70,14 @@ impl RunLog {
         let line = convert::batch_line(explored, version, waiting, stale);
         self.step = version;
         self.scalars.batch(now(), &line)?;
+        let solved = explored.episodes.iter().filter(|episode| episode.success).count();
+        let kept = line.forks.iter().filter(|fork| fork.verdict.accepted).count();
+        self.note(&format!(
+            "batch {}: {solved} of {} episodes solved, {kept} of {} forks kept, {waiting} rows wait, {stale} were too old",
+            explored.record.batch,
+            explored.episodes.len(),
+            line.forks.len()
+        ))?;
         self.append(&Record::Batch(Box::new(line)))?;
         let name = format!("batch-{:06}.jsonl.zst", explored.record.batch);
         let path = self.episodes.join(name);
@@ -109,6 +117,11 @@ impl RunLog {
             self.step = step;
         }
         self.scalars.step(now(), &line)?;
+        let skipped = if report.skipped { ", skipped: not finite" } else { "" };
+        self.note(&format!(
+            "step {step}: loss {:.5}, gradient norm {:.4}, {} tokens{skipped}",
+            report.loss, report.grad_norm, report.tokens
+        ))?;
         self.append(&Record::Step(line))
     }
 
@@ -121,6 +134,11 @@ impl RunLog {
     ) -> Result<(), TrainError> {
         let line = convert::eval_line(step, batch, evaluation);
         self.scalars.evaluation(now(), &line)?;
+        let all = &evaluation.all;
+        self.note(&format!(
+            "step {step}: {} {:.1} % of {} tasks solved",
+            evaluation.split, all.success_rate, all.tasks
+        ))?;
         self.append(&Record::Eval(line))
     }
 
@@ -135,7 +153,8 @@ impl RunLog {
 
     /// Writes a line for people into `log.txt`.
     pub fn note(&mut self, text: &str) -> Result<(), TrainError> {
-        self.text.bytes(format!("{:.0} {text}\n", now()).as_bytes())
+        let at = humantime::format_rfc3339_seconds(SystemTime::now());
+        self.text.bytes(format!("{at} {text}\n").as_bytes())
     }
 
     /// The metrics so far, packed.

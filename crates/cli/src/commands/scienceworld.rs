@@ -80,6 +80,9 @@ impl Play {
 }
 
 /// Replay recordings of ScienceWorld's own Python package and print every difference
+///
+/// A recording is a JSON line about the package it was made with, then a line per episode: its task, variation and seed,
+/// and what every step answered (`Recording` in crates/env/src/scienceworld/golden.rs has the fields). None is shipped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replay {
     #[command(flatten)]

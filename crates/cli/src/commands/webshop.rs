@@ -93,6 +93,9 @@ impl Play {
 }
 
 /// Replay recordings of the original shop: pages, searches, goals, rewards
+///
+/// crates/env/tests/webshop/recordings holds some of the built-in catalog; record.py beside it makes more from the
+/// original engine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
