@@ -169,9 +169,16 @@ impl RunFolder {
         Lines::open_packed(&self.episode_path(batch))
     }
 
-    /// One episode of a batch. Lines before it are passed over without being understood, as far as their order allows.
+    /// One episode of a batch. Those before it are passed over without being unpacked, or at least without being
+    /// understood, as far as the file allows.
     pub fn episode(&self, batch: u64, episode: u64) -> Result<Option<EpisodeLine>, ReadProblem> {
         let path = self.episode_path(batch);
+        if let Some(Ok(line)) = Lines::open_frame(&path, episode)?
+            .and_then(|mut lines: Lines<EpisodeLine>| lines.next())
+            && line.episode == episode
+        {
+            return Ok(Some(line));
+        }
         let mut lines = self.episodes(batch)?;
         // Episodes are written in the order of their keys, from 0 on.
         for _ in 0..episode {

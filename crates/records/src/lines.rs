@@ -1,7 +1,7 @@
 //! Reading JSON lines: one at a time, with a bound on their length, past whatever is damaged.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read, Seek, SeekFrom};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,9 @@ pub const METRICS_LINE_LIMIT: usize = 16 << 20;
 
 /// The longest line of an episode file: 64 turns of 4,096 tokens with two branches stay well below.
 pub const EPISODE_LINE_LIMIT: usize = 256 << 20;
+
+/// The largest packed file that is searched for a frame.
+const PACKED_LIMIT: u64 = 256 << 20;
 
 /// A raw line: its bytes stay in the reader's buffer, its end is known.
 enum Raw {
@@ -60,6 +63,26 @@ impl<T> Lines<T> {
         let unpacked = zstd::Decoder::new(file).map_err(problem)?;
         let source = BufReader::with_capacity(1 << 16, unpacked);
         Ok(Self::new(Box::new(source), path, EPISODE_LINE_LIMIT))
+    }
+
+    /// Lines of the zstd frame number `frame` of a file and of what follows it, counted from 0; `None` where the file
+    /// has no such frame, is damaged before it, or is larger than a batch of episodes is.
+    pub fn open_frame(path: &Path, frame: u64) -> Result<Option<Self>, ReadProblem> {
+        let problem = |source| ReadProblem::Open { path: path.to_owned(), source };
+        let mut packed = Vec::new();
+        let file = open_regular(path).map_err(problem)?;
+        file.take(PACKED_LIMIT).read_to_end(&mut packed).map_err(problem)?;
+        let mut start = 0;
+        for _ in 0..frame {
+            match zstd::zstd_safe::find_frame_compressed_size(&packed[start..]) {
+                Ok(size) if size > 0 && start + size < packed.len() => start += size,
+                _ => return Ok(None),
+            }
+        }
+        let packed = Cursor::new(packed.split_off(start));
+        let unpacked = zstd::Decoder::new(packed).map_err(problem)?;
+        let source = BufReader::with_capacity(1 << 16, unpacked);
+        Ok(Some(Self::new(Box::new(source), path, EPISODE_LINE_LIMIT)))
     }
 
     /// Lines of any source; `path` is what problems name.

@@ -28,14 +28,17 @@ pub fn line(record: &impl Serialize) -> Result<Vec<u8>, WriteError> {
     Ok(bytes)
 }
 
-/// The content of an episode file: the lines in order, compressed, with a checksum so that damage is noticed.
+/// The content of an episode file: the lines in order, each compressed on its own, so that one can be read without the
+/// others, with a checksum so that damage is noticed.
 pub fn packed_episodes<'a>(
     episodes: impl IntoIterator<Item = &'a EpisodeLine>,
 ) -> Result<Vec<u8>, WriteError> {
-    let mut packer = zstd::Encoder::new(Vec::new(), LEVEL).map_err(WriteError::Pack)?;
-    packer.include_checksum(true).map_err(WriteError::Pack)?;
+    let mut packed = Vec::new();
     for episode in episodes {
+        let mut packer = zstd::Encoder::new(&mut packed, LEVEL).map_err(WriteError::Pack)?;
+        packer.include_checksum(true).map_err(WriteError::Pack)?;
         packer.write_all(&line(episode)?).map_err(WriteError::Pack)?;
+        packer.finish().map_err(WriteError::Pack)?;
     }
-    packer.finish().map_err(WriteError::Pack)
+    Ok(packed)
 }

@@ -245,6 +245,20 @@ fn the_state_of_a_run_is_what_its_files_say() {
     assert_eq!(run.episode(3, 1).expect("it reads"), Some(episode(1)));
     assert_eq!(run.episode(3, 2).expect("it reads"), None);
     assert!(matches!(run.episode(9, 0), Err(ReadProblem::Open { .. })));
+    // A file whose lines share one frame, as runs of earlier versions have them.
+    let lines: Vec<u8> =
+        (0..3).flat_map(|number| line(&episode(number)).expect("a line")).collect();
+    let packed = zstd::encode_all(lines.as_slice(), 3).expect("packed");
+    write(run.episode_path(5), packed).expect("a file");
+    assert_eq!(run.episode(5, 2).expect("it reads"), Some(episode(2)));
+    // Frames are passed over unread, so damage inside one does not hide the next.
+    let mut packed = packed_episodes(&[episode(0)]).expect("packed");
+    let last = packed.len() - 1;
+    packed[last] ^= 1;
+    packed.extend(packed_episodes(&[episode(1)]).expect("packed"));
+    write(run.episode_path(6), packed).expect("a file");
+    assert_eq!(run.episode(6, 1).expect("it reads"), Some(episode(1)));
+    assert!(run.episode(6, 0).is_err(), "its checksum is wrong");
     let timing = br#"{"stage":"explore","batch":1,"seconds":2.5}"#;
     let timing: TimingLine = Lines::parse(Path::new("t"), 1, timing).expect("it reads");
     assert_eq!((timing.format, timing.at), (1, None));
@@ -263,6 +277,9 @@ proptest! {
         }
         write(&path, &frame).expect("a file");
         if let Ok(lines) = Lines::<EpisodeLine>::open_packed(&path) {
+            collect(lines);
+        }
+        if let Ok(Some(lines)) = Lines::<EpisodeLine>::open_frame(&path, 1) {
             collect(lines);
         }
     }
