@@ -285,6 +285,13 @@ fn every_figure_is_well_formed_and_says_when_it_has_no_data() {
         assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count(), "{}", kind.name);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{}", kind.name);
         assert!((kind.draw)(&[]).is_empty(), "{} of nothing", kind.name);
+        let png = figure.png().expect(kind.name);
+        assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"), "{}", kind.name);
+        let number =
+            |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().expect("four bytes"));
+        let points = svg.split_once("viewBox=\"0 0 ").expect("a size").1;
+        let width: f64 = points.split_once(' ').expect("a width").0.parse().expect("a number");
+        assert_eq!(f64::from(number(16)), (width * 300.0 / 72.0).ceil(), "{}", kind.name);
     }
     let student = r#"{"seed":1,"students":[{"student":"a/<b>","findings":{"responses":[{"high_support":false,"high_confidence":true,"tokens":9,"response":{"estimate":0.5,"low":0.25,"high":0.75}}]}}]}"#;
     fs::write(runs[0].folder.path().join("diagnose.json"), student).expect("a file");

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 #[command(after_help = "\
 Examples:
   lens figures runs --out figures
-  lens figures runs/laboratory/seed-42 --out figures --format csv")]
+  lens figures runs/laboratory/seed-42 --out figures --format png,csv")]
 pub(crate) struct Figures {
     /// Run folders, or folders that hold runs.
     #[arg(required = true, value_name = "RUN")]
@@ -33,6 +33,8 @@ pub(crate) struct Figures {
 enum Format {
     /// A drawing for print and web.
     Svg,
+    /// A picture of 300 dots per inch.
+    Png,
     /// The numbers of the drawing.
     Csv,
 }
@@ -58,11 +60,14 @@ impl Figures {
             }
             for format in &self.format {
                 let (ending, content) = match format {
-                    Format::Svg => ("svg", figure.svg()),
-                    Format::Csv => ("csv", figure.csv()),
+                    Format::Svg => ("svg", figure.svg().into_bytes()),
+                    Format::Png => {
+                        ("png", figure.png().map_err(|error| Failure::Runtime(error.into()))?)
+                    }
+                    Format::Csv => ("csv", figure.csv().into_bytes()),
                 };
                 let path = self.out.join(&figure.name).with_added_extension(ending);
-                lens_train::files::write_atomically(&path, content.as_bytes())?;
+                lens_train::files::write_atomically(&path, &content)?;
                 writeln!(out, "{:<11} {}", kind.name, path.display())?;
             }
         }

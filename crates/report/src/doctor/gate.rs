@@ -33,7 +33,7 @@ pub(super) fn closed(patient: &Patient<'_>) -> Option<Finding> {
         title: "the gate is almost always closed".to_owned(),
         evidence: format!("{accepted} of the last {complete} complete pairs accepted"),
         cause: "hints make the student's future worse in the teacher's eyes, so nothing is internalized or focused",
-        advice: "read a few forks with `lens view`; try a teacher that gives better hints, validate.hint_prompt or a longer validate.horizon",
+        advice: "read a few forks with `lens view`; try a teacher that gives better hints, validate.hint_prompt or a longer validate.continuation_turns",
     })
 }
 
@@ -53,7 +53,7 @@ pub(super) fn coin_flip(patient: &Patient<'_>) -> Option<Finding> {
             100.0 * open
         ),
         cause: "the two futures differ by chance more than by the hint",
-        advice: "lengthen validate.horizon, lower rollout.temperature, or check that hints name another action",
+        advice: "lengthen validate.continuation_turns, lower rollout.temperature, or check that hints name another action",
     })
 }
 

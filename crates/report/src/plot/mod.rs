@@ -1,11 +1,14 @@
-//! Figures as data, and as SVG and CSV.
+//! Figures as data, and as SVG, PNG and CSV.
 //!
 //! A [`Figure`] is a grid of [`Panel`]s, a panel a list of [`Mark`]s in data coordinates. The same marks are drawn and
 //! written as CSV, so that a figure cannot show other numbers than its data file.
 
 mod csv;
+mod png;
 mod svg;
 pub mod ticks;
+
+pub use png::DrawError;
 
 /// Colors that stay apart for color-blind readers (Okabe and Ito).
 pub const COLORS: [&str; 8] =
