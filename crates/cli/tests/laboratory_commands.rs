@@ -246,6 +246,28 @@ fn a_diagnosis_is_printed_drawn_and_refused_with_reasons() {
 }
 
 #[test]
+fn a_run_is_diagnosed_where_its_figures_find_it() {
+    let mut command = lens("train");
+    command.args(settings(folder())).args(sets(&["name=examined", "train.steps=1"]));
+    let (code, _, stderr) = run(&mut command);
+    assert_eq!(code, 0, "{stderr}");
+    let seed = path("examined/seed-7");
+    let (code, _, stderr) = run(lens("diagnose").args(["--run", &seed, "--batches", "1"]));
+    assert_eq!(code, 0, "{stderr}");
+    let text = std::fs::read_to_string(Path::new(&seed).join("diagnose.json")).expect("a file");
+    let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let student = all["students"][0]["student"].as_str().expect("a student");
+    assert!(student.ends_with("step-000001/model"), "{student}");
+    let figures = path("examined/figures");
+    let (code, stdout, stderr) =
+        run(lens("figures").args([&seed, "--out", &figures, "--format", "png,csv"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("response.png"), "{stdout}");
+    let (code, _, stderr) = run(lens("diagnose").args(["--run", &path("nowhere")]));
+    assert!(code == 1 && stderr.contains("holds no run"), "{stderr}");
+}
+
+#[test]
 fn an_examination_counts_every_turn_once() {
     let examine = |more: &[&str]| {
         let mut command = lens("lab");

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use lens_config::Config;
+use lens_records::RunFolder;
 use lens_train::diagnose::{Examination, Findings};
 use lens_train::references::References;
 use lens_train::run::{rollout, rollout_config};
@@ -15,6 +17,7 @@ use crate::assemble;
 use crate::failure::Failure;
 use crate::plot::{Line, Plot, Range};
 use crate::progress::Tracker;
+use crate::results::newest_model;
 
 /// Measure the paper's section 3 on frozen students: support, gain, response to an update
 ///
@@ -24,13 +27,18 @@ use crate::progress::Tracker;
 #[command(after_help = "\
 Examples:
   lens diagnose configs/laboratory.toml --plot support.svg
-  lens diagnose configs/laboratory.toml --students assets/lab/student-small --batches 8 --json")]
+  lens diagnose configs/laboratory.toml --students assets/lab/student-small --batches 8 --json
+  lens diagnose --run runs/laboratory/seed-42")]
 pub(crate) struct Diagnose {
     #[command(flatten)]
     config: ConfigArgs,
     /// The students, Hugging Face directories such as a run's checkpoints; the configuration's student by default.
     #[arg(long, value_delimiter = ',')]
     students: Vec<PathBuf>,
+    /// Examine the newest checkpoint of this run with the run's own configuration, and leave the findings in it as
+    /// diagnose.json, where `lens figures` finds them.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["students", "files"])]
+    run: Option<PathBuf>,
     /// Explorer batches each student plays.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     batches: u16,
@@ -47,13 +55,8 @@ pub(crate) struct Diagnose {
 
 impl Diagnose {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let config = self.config.resolve()?.config;
+        let (config, students) = self.config_and_students()?;
         assemble::set_threads(config.threads)?;
-        let students = if self.students.is_empty() {
-            vec![config.student.path.clone()]
-        } else {
-            self.students.clone()
-        };
         let benchmark = assemble::benchmark(&config)?;
         let seed = config.seeds.first().copied().unwrap_or(0);
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
@@ -84,7 +87,16 @@ impl Diagnose {
             bar.finish();
             all.push((path.display().to_string(), findings));
         }
+        let students: Vec<_> = all
+            .iter()
+            .map(|(student, findings)| json!({ "student": student, "findings": findings }))
+            .collect();
+        let report = json!({ "seed": seed, "students": students });
         // Files first: a reader of the text may close the pipe before its end.
+        if let Some(run) = &self.run {
+            let text = format!("{report:#}\n");
+            lens_train::files::write_atomically(&run.join("diagnose.json"), text.as_bytes())?;
+        }
         if let Some(file) = &self.plot {
             lens_train::files::write_atomically(file, support_plot(&all).svg().as_bytes())?;
         }
@@ -94,13 +106,29 @@ impl Diagnose {
             }
         }
         if self.json {
-            let students: Vec<_> = all
-                .iter()
-                .map(|(student, findings)| json!({ "student": student, "findings": findings }))
-                .collect();
-            writeln!(out, "{:#}", json!({ "seed": seed, "students": students }))?;
+            writeln!(out, "{report:#}")?;
         }
         Ok(())
+    }
+
+    fn config_and_students(&self) -> Result<(Config, Vec<PathBuf>), Failure> {
+        let Some(folder) = &self.run else {
+            let config = self.config.resolve()?.config;
+            let own = || vec![config.student.path.clone()];
+            let students = if self.students.is_empty() { own() } else { self.students.clone() };
+            return Ok((config, students));
+        };
+        let nothing = || Failure::user(format!("{} holds no run", folder.display()));
+        let run = RunFolder::open(folder).ok_or_else(nothing)?;
+        let student = newest_model(&run).ok_or_else(|| {
+            Failure::user_with_hint(
+                format!("the run in {} has no complete checkpoint", folder.display()),
+                "let it train until it saves one",
+            )
+        })?;
+        let mut args = self.config.clone();
+        args.files.push(run.path().join("config.toml"));
+        Ok((args.resolve()?.config, vec![student]))
     }
 }
 

@@ -42,7 +42,7 @@ pub const ALL: &[Kind] = &[
         name: "response",
         about: "figure 2c: response of tokens to one update, by support and confidence",
         draw: response::draw,
-        needs: "the output of `lens diagnose --json` in the run's folder as diagnose.json",
+        needs: "`lens diagnose --run RUN` to be run first",
     },
     Kind {
         name: "curriculum",
