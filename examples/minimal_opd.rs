@@ -17,7 +17,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lens_agent::{Context, Episode, Judged, Plan, RolloutConfig, play, score_batch};
+use lens_agent::{Context, Episode, Judged, Plan, Prompting, RolloutConfig, play, score_batch};
 use lens_engine::native::{LearnerOptions, NativeEngine};
 use lens_engine::{Deadline, Engine, LearnReport, LearnRow, Policy, Sampling};
 use lens_env::{Benchmark, BenchmarkOptions, Task, registry};
@@ -184,7 +184,8 @@ pub(crate) fn train(
 /// The limits every game is played under.
 fn world(benchmark: Arc<dyn Benchmark>, settings: &Settings) -> RolloutConfig {
     RolloutConfig {
-        context: Context::Window,             // every turn's prompt stands alone ...
+        prompting: Prompting::default(), // the benchmark's own prompt and tagged actions
+        context: Context::Window,        // every turn's prompt stands alone ...
         history: benchmark.profile().history, // ... and shows the last steps
         turn_limit: settings.turn_limit,
         max_prompt_tokens: 1536,

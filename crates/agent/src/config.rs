@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lens_engine::Deadline;
-use lens_env::{Benchmark, PromptStyle};
+use lens_env::{Benchmark, EnvError, PromptStyle, Window};
+
+use crate::prompting::Prompting;
 
 /// What a turn's prompt contains of the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub enum Context {
 pub struct RolloutConfig {
     /// The benchmark being played.
     pub benchmark: Arc<dyn Benchmark>,
+    /// What the configuration says about messages and actions.
+    pub prompting: Prompting,
     /// What prompts contain of the past.
     pub context: Context,
     /// Past steps shown in every prompt.
@@ -42,6 +46,11 @@ impl RolloutConfig {
     pub fn starting_now(&self) -> Self {
         let deadline = self.timeout.map_or(Deadline::never(), Deadline::after);
         Self { deadline, ..self.clone() }
+    }
+
+    /// The ordinary message of a turn.
+    pub fn turn_message(&self, window: &Window) -> Result<String, EnvError> {
+        self.prompting.turn_message(self.prompt_style(), window)
     }
 
     /// How the benchmark's turns become messages.

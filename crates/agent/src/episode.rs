@@ -11,6 +11,7 @@ use lens_opd::random::{Purpose, StreamKey};
 use rayon::prelude::*;
 
 use crate::config::RolloutConfig;
+use crate::parse::ParseFailure;
 use crate::player::Player;
 use crate::reply::{Reply, turn_drop};
 
@@ -58,6 +59,8 @@ pub struct Turn {
     pub truncated: bool,
     /// The action the parser found.
     pub action: Option<String>,
+    /// Why it found none.
+    pub unparsed: Option<ParseFailure>,
     /// Whether the environment offered that action.
     pub admissible: bool,
     /// Why the turn must not be trained on.
@@ -241,7 +244,8 @@ fn take_turns(
                 (Actor::Teacher, Some(teacher)) => teacher.codec(),
                 _ => student.codec(),
             };
-            apply(config, episode, turn, Reply::from_completion(codec, answer));
+            let reply = Reply::from_completion(config.prompting.parser, codec, answer);
+            apply(config, episode, turn, reply);
         }
     });
     Ok(())
@@ -281,7 +285,14 @@ fn prepare(
     } else {
         None
     };
-    let prompt = player.prompt(config, policy.codec(), &player.message(config))?;
+    let message = match player.message(config) {
+        Ok(message) => message,
+        Err(error) => {
+            live.finish(EpisodeEnd::Failed, Some(error.to_string()));
+            return Ok(None);
+        }
+    };
+    let prompt = player.prompt(config, policy.codec(), &message)?;
     let call = GenerateCall {
         prompt,
         max_prompt_tokens: config.max_prompt_tokens,
@@ -332,6 +343,7 @@ fn apply(
         text: String::new(),
         truncated: false,
         action: None,
+        unparsed: None,
         admissible: false,
         dropped: None,
     };
@@ -355,6 +367,7 @@ fn apply(
     record.logprobs = reply.logprobs;
     record.truncated = reply.truncated;
     record.action = reply.action;
+    record.unparsed = reply.unparsed;
     record.text = reply.text;
     let action = record.action.clone().unwrap_or_default();
     let acted = player.act(config, &action, Some(&record.text));

@@ -13,7 +13,7 @@ use lens_engine::{
 };
 use lens_env::{EnvError, PastStep};
 use lens_opd::random::{Purpose, StreamKey};
-use lens_opd::validate::fork::{FinishedFork, ForkDrop, ForkKind, ForkRequest, Side};
+use lens_opd::validate::fork::{BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkRequest, Side};
 use rayon::prelude::*;
 
 use crate::config::RolloutConfig;
@@ -206,7 +206,7 @@ fn guide(
 ) -> Result<Vec<Option<Reply>>, EngineError> {
     let mut bridges: Vec<Option<Reply>> = jobs.iter().map(|_| None).collect();
     let (mut asked, mut calls) = (Vec::new(), Vec::new());
-    for (index, job) in jobs.iter().enumerate() {
+    for (index, job) in jobs.iter_mut().enumerate() {
         let Ok(open) = &job.open else { continue };
         let player = &open.base.player;
         let (prompt, sampling, max_new_tokens) = match job.request.kind {
@@ -216,7 +216,10 @@ fn guide(
                 (teacher.codec().prompt(&[Message::user(cue)])?, Sampling::GREEDY, tokens)
             }
             ForkKind::Bridge => {
-                let message = player.message(config);
+                let Ok(message) = player.message(config) else {
+                    job.open = Err(ForkDrop::EngineFailure);
+                    continue;
+                };
                 let prompt = player.prompt(config, teacher.codec(), &message)?;
                 (prompt, Sampling::at(1.0), config.max_response_tokens)
             }
@@ -235,7 +238,8 @@ fn guide(
     for ((index, call), answer) in asked.into_iter().zip(calls).zip(answers) {
         let job = &mut jobs[index];
         job.cue = call.prompt;
-        let reply = match Reply::from_completion(teacher.codec(), answer) {
+        let parser = config.prompting.parser;
+        let reply = match Reply::from_completion(parser, teacher.codec(), answer) {
             Ok(reply) => reply,
             Err(failure) => {
                 job.open = Err(match failure {
@@ -277,7 +281,10 @@ fn fork_turn(
     for job in jobs.iter_mut() {
         let Ok(open) = &mut job.open else { continue };
         let player = &open.base.player;
-        let message = player.message(config);
+        let Ok(message) = player.message(config) else {
+            job.open = Err(ForkDrop::EngineFailure);
+            continue;
+        };
         open.plain_prompt = player.prompt(config, student.codec(), &message)?;
         let ForkKind::Hint { prompt: style, .. } = job.request.kind else { continue };
         let proposed = open.turn.action.clone().unwrap_or_default();
@@ -298,7 +305,7 @@ fn fork_turn(
         let replies = match job.request.kind {
             ForkKind::Hint { .. } => SIDES.map(|_| {
                 let answer = answers.next().unwrap_or(Err(CallFailure::Engine));
-                Reply::from_completion(student.codec(), answer)
+                Reply::from_completion(config.prompting.parser, student.codec(), answer)
             }),
             ForkKind::Bridge => {
                 let bridge = bridges[index].take().ok_or(CallFailure::Engine);
@@ -348,6 +355,7 @@ fn original(turn: &Turn) -> Reply {
         logprobs: turn.logprobs.clone(),
         text: turn.text.clone(),
         action: turn.action.clone(),
+        unparsed: turn.unparsed,
         truncated: turn.truncated,
     }
 }
@@ -385,7 +393,10 @@ fn continue_turn(
             if !branch.goes_on(config, request.continuation_turns) {
                 continue;
             }
-            let message = branch.player.message(config);
+            let Ok(message) = branch.player.message(config) else {
+                branch.end = Some(BranchEnd::EngineFailure);
+                continue;
+            };
             let prompt = branch.player.prompt(config, student.codec(), &message)?;
             let turn = branch.player.past().len();
             asked.push((index, side));
@@ -395,7 +406,7 @@ fn continue_turn(
     let answers = student.generate(&calls, config.deadline)?;
     for (((index, side), call), answer) in asked.into_iter().zip(calls).zip(answers) {
         if let Ok(open) = &mut jobs[index].open {
-            let reply = Reply::from_completion(student.codec(), answer);
+            let reply = Reply::from_completion(config.prompting.parser, student.codec(), answer);
             open.branch(side).continue_with(config, call.prompt, reply);
         }
     }

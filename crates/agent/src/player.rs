@@ -4,7 +4,6 @@ use lens_engine::{Codec, EngineError, Message};
 use lens_env::{EnvError, Environment, PastStep, Status, View, Window};
 
 use crate::config::{Context, RolloutConfig};
-use crate::prompts::turn_message;
 
 /// A running episode or branch.
 pub(crate) struct Player {
@@ -38,8 +37,8 @@ impl Player {
         Window::new(&self.view, &self.past, config.history)
     }
 
-    pub(crate) fn message(&self, config: &RolloutConfig) -> String {
-        turn_message(config.prompt_style(), &self.window(config))
+    pub(crate) fn message(&self, config: &RolloutConfig) -> Result<String, EnvError> {
+        config.turn_message(&self.window(config))
     }
 
     /// The prompt's tokens with `message` as the latest word of the environment's side.
@@ -49,14 +48,11 @@ impl Player {
         codec: &dyn Codec,
         message: &str,
     ) -> Result<Vec<u32>, EngineError> {
-        match config.context {
-            Context::Window => codec.prompt(&[Message::user(message)]),
-            Context::Chat => {
-                let mut messages = self.conversation.clone();
-                messages.push(Message::user(message));
-                codec.prompt(&messages)
-            }
-        }
+        let earlier: &[Message] = match config.context {
+            Context::Window => &[],
+            Context::Chat => &self.conversation,
+        };
+        codec.prompt(&config.prompting.messages(earlier, message))
     }
 
     /// Carries out an action. `response` is what the model wrote, if a model wrote it; the conversation remembers the
@@ -68,7 +64,7 @@ impl Player {
         response: Option<&str>,
     ) -> Result<(), EnvError> {
         if let (Context::Chat, Some(response)) = (config.context, response) {
-            self.conversation.push(Message::user(self.message(config)));
+            self.conversation.push(Message::user(self.message(config)?));
             self.conversation.push(Message::assistant(response));
         }
         let next = self.environment.step(action)?;

@@ -16,10 +16,14 @@ const RECONSIDERATION: &str = include_str!("prompts/reconsideration.txt");
 
 /// The ordinary message of a turn: what students and teachers see when they act.
 pub fn turn_message(style: &PromptStyle, window: &Window) -> String {
-    let history = history_text(style, window);
-    let taken = window.steps_taken.to_string();
-    let shown = window.history.len().to_string();
-    let current = (window.steps_taken + 1).to_string();
+    let slots = slots(style, window);
+    let values: Vec<(&str, &str)> =
+        slots.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    fill(&style.template, &values)
+}
+
+/// What a turn's message is made of, as text.
+pub(crate) fn slots(style: &PromptStyle, window: &Window) -> [(&'static str, String); 10] {
     let (commands, templates, objects) = match &window.actions {
         Actions::Commands(commands) => {
             (command_list(style, commands), String::new(), String::new())
@@ -29,21 +33,18 @@ pub fn turn_message(style: &PromptStyle, window: &Window) -> String {
         }
         Actions::Free => (ANY_TEXT.to_owned(), String::new(), String::new()),
     };
-    fill(
-        &style.template,
-        &[
-            ("task_description", &window.task),
-            ("step_count", &taken),
-            ("history_length", &shown),
-            ("action_history", &history),
-            ("current_step", &current),
-            ("current_observation", &window.observation),
-            ("admissible_actions", &commands),
-            ("available_actions", &commands),
-            ("action_templates", &templates),
-            ("objects", &objects),
-        ],
-    )
+    [
+        ("task_description", window.task.clone()),
+        ("step_count", window.steps_taken.to_string()),
+        ("history_length", window.history.len().to_string()),
+        ("action_history", history_text(style, window)),
+        ("current_step", (window.steps_taken + 1).to_string()),
+        ("current_observation", window.observation.clone()),
+        ("admissible_actions", commands.clone()),
+        ("available_actions", commands),
+        ("action_templates", templates),
+        ("objects", objects),
+    ]
 }
 
 /// The teacher's diagnostic cue: asks for one sentence about the action the student is about to take.
@@ -99,10 +100,16 @@ fn history_text(style: &PromptStyle, window: &Window) -> String {
     items.join("\n")
 }
 
+/// The commands that a prompt lists.
+pub(crate) fn shown_commands<'a>(
+    style: &PromptStyle,
+    commands: &'a [String],
+) -> impl Iterator<Item = &'a String> {
+    commands.iter().filter(|command| !style.hidden_commands.contains(&command.as_str().into()))
+}
+
 fn command_list(style: &PromptStyle, commands: &[String]) -> String {
-    let shown =
-        commands.iter().filter(|command| !style.hidden_commands.contains(&command.as_str().into()));
-    let lines: Vec<String> = shown
+    let lines: Vec<String> = shown_commands(style, commands)
         .map(|command| match style.commands {
             CommandStyle::Quoted => format!("'{command}'"),
             CommandStyle::Bare => command.clone(),

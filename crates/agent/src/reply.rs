@@ -6,7 +6,7 @@ use lens_opd::episode::TurnDrop;
 use lens_opd::validate::fork::BranchEnd;
 
 use crate::config::RolloutConfig;
-use crate::parse;
+use crate::parse::{ActionParser, ParseFailure};
 
 /// What a model wrote at one turn.
 #[derive(Debug, Clone)]
@@ -15,19 +15,24 @@ pub(crate) struct Reply {
     pub(crate) logprobs: Vec<f32>,
     pub(crate) text: String,
     pub(crate) action: Option<String>,
+    /// Why there is no action.
+    pub(crate) unparsed: Option<ParseFailure>,
     pub(crate) truncated: bool,
 }
 
 impl Reply {
     /// Reads a completion; tokens that are no text are a failure of the engine.
     pub(crate) fn from_completion(
+        parser: ActionParser,
         codec: &dyn Codec,
         completion: Result<Completion, CallFailure>,
     ) -> Result<Self, CallFailure> {
         let completion = completion?;
         let text = codec.text(&completion.tokens).map_err(|_| CallFailure::Engine)?;
+        let read = parser.action(&text);
         Ok(Self {
-            action: parse::action(&text).map(str::to_owned),
+            unparsed: read.as_ref().err().copied(),
+            action: read.ok(),
             truncated: completion.finish == FinishReason::Length,
             tokens: completion.tokens,
             logprobs: completion.logprobs,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lens_agent::{Context, Episode, ForkConfig, Plan, RolloutConfig, play, run_forks};
+use lens_agent::{Context, Episode, ForkConfig, Plan, Prompting, RolloutConfig, play, run_forks};
 use lens_engine::scripted::{CharCodec, Scripted, ScriptedPolicy};
 use lens_engine::{
     CallFailure, Codec, Compared, Completion, CrossContext, Deadline, EngineError, FinishReason,
@@ -99,6 +99,7 @@ fn models(width: Option<usize>) -> Both {
 fn config() -> RolloutConfig {
     RolloutConfig {
         benchmark: registry::open("alfworld", &BenchmarkOptions::default()).expect("built in"),
+        prompting: Prompting::default(),
         context: Context::Window,
         history: 2,
         turn_limit: 6,

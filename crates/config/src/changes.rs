@@ -24,6 +24,7 @@ const ALLOWED: &[&str] = &[
     "threads",
     "task.data",
     "task.references",
+    "prompt.template",
     "student.path",
     "teacher.path",
     "student.urls",

@@ -1,10 +1,23 @@
 //! What a configuration must satisfy: every section's own rules, and the rules that cross sections.
 
+use lens_env::EnvError;
 use lens_opd::OpdError;
 use lens_opd::objective::Estimator;
 
 use crate::error::ConfigError;
 use crate::layers::Resolved;
+
+/// Refuses a prompt's template that cannot be read or would not render. Apart from the rest, because a configuration
+/// outlives the files it names: a run's own can be read when they are gone.
+pub fn check_prompt(resolved: &Resolved) -> Result<(), ConfigError> {
+    resolved.config.prompt.read_template().map(drop).map_err(|error| {
+        let (key, message) = match error {
+            EnvError::Setting { key, message } => (key, message),
+            other => ("prompt.template".to_owned(), other.to_string()),
+        };
+        ConfigError::BadValue { origin: resolved.origin(&key), key, message }
+    })
+}
 
 /// Refuses a configuration that could not run or would not mean what it says.
 pub(crate) fn check(resolved: &Resolved) -> Result<(), ConfigError> {
@@ -18,6 +31,9 @@ pub(crate) fn check(resolved: &Resolved) -> Result<(), ConfigError> {
             return refuse(key, format!("must be {expected}, not {value}"));
         }
         Err(other) => return refuse("method", other.to_string()),
+    }
+    if let Err(EnvError::Setting { key, message }) = config.environment.check() {
+        return refuse(&key, message);
     }
     if config.seeds.is_empty() {
         return refuse("seeds", "needs at least one seed, such as seeds = [42]".to_owned());

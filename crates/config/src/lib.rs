@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod changes;
-mod check;
+pub mod check;
 pub mod error;
 pub mod layers;
 mod read;

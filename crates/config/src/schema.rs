@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use lens_env::remote::EnvironmentOptions;
 use lens_env::webshop::GoalKind;
-use lens_env::{BenchmarkOptions, registry};
+use lens_env::{BenchmarkOptions, EnvError, PromptTemplate, registry};
 use lens_opd::OpdError;
 use lens_opd::buffer::{MAX_STALENESS, TRAIN_BATCH_ROWS};
 use lens_opd::methods::{MethodName, MethodSections, RunFacts};
@@ -79,6 +79,18 @@ words! {
 }
 
 words! {
+    /// How a response tells its action.
+    ParserName {
+        /// Between `<action>` and `</action>`.
+        Tags = "tags",
+        /// Under the key `action` of a JSON object.
+        Json = "json",
+        /// As a tool call: the call itself for tool environments, else the only text among its arguments.
+        Tool = "tool",
+    }
+}
+
+words! {
     /// How weights are held for generation and scoring.
     WeightsName {
         /// 32-bit floats.
@@ -110,8 +122,10 @@ pub struct Config {
     pub method: MethodName,
     /// The benchmark and its data.
     pub task: Task,
-    /// An environment in another process (`task.benchmark` "openenv" or "stdio").
+    /// An environment in another process (`task.benchmark` "openenv", "agentgym" or "stdio").
     pub environment: EnvironmentOptions,
+    /// What the model is told at every turn, and how its action is read.
+    pub prompt: Prompt,
     /// The model that learns.
     pub student: Model,
     /// The model that teaches.
@@ -145,6 +159,7 @@ impl Default for Config {
             method: MethodName::Lens,
             task: Task::default(),
             environment: EnvironmentOptions::default(),
+            prompt: Prompt::default(),
             student: model("Qwen/Qwen3-1.7B", WeightsName::F32),
             teacher: model("Qwen/Qwen3-32B", WeightsName::Bf16),
             learner: Learner::default(),
@@ -174,6 +189,7 @@ impl Config {
         if let Some(tasks) = &mut self.environment.tasks {
             absolute(tasks);
         }
+        absolute(&mut self.prompt.template);
         absolute(&mut self.student.key_file);
         absolute(&mut self.teacher.key_file);
         absolute(&mut self.learner.key_file);
@@ -223,6 +239,18 @@ section! {
         eval_splits: Vec<String> = vec!["valid_seen".to_owned(), "valid_unseen".to_owned()],
         /// The longest episode in turns (ALFWorld and ScienceWorld 30, WebShop 15).
         turn_limit: usize = 30,
+    }
+}
+
+section! {
+    /// What the model is told at every turn, and how its action is read.
+    Prompt {
+        /// A file with the template of a turn's message; empty means the benchmark's own prompt.
+        template: PathBuf = PathBuf::new(),
+        /// What every conversation begins with, as the system's words; empty means nothing.
+        system: String = String::new(),
+        /// How a response tells its action.
+        parser: ParserName = ParserName::Tags,
     }
 }
 
@@ -309,6 +337,16 @@ section! {
         timeout_seconds: u64 = 3600,
         /// Tasks per split during training; 0 means all of them.
         tasks_during_training: usize = 0,
+    }
+}
+
+impl Prompt {
+    /// The template, read and checked; `None` where there is none.
+    pub fn read_template(&self) -> Result<Option<PromptTemplate>, EnvError> {
+        if self.template.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        PromptTemplate::read(&self.template).map(Some)
     }
 }
 

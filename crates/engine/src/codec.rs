@@ -35,6 +35,11 @@ pub struct Message {
 
 impl Message {
     /// A message of the environment's side.
+    pub fn system(text: impl Into<String>) -> Self {
+        Self { role: Role::System, text: text.into() }
+    }
+
+    /// The environment's side says something.
     pub fn user(text: impl Into<String>) -> Self {
         Self { role: Role::User, text: text.into() }
     }

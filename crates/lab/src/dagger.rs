@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lens_agent::{Context, Episode, Plan, RolloutConfig, play};
+use lens_agent::{Context, Episode, Plan, Prompting, RolloutConfig, play};
 use lens_engine::{Deadline, Policy, Sampling};
 use lens_env::{Benchmark, Expert, Task, Window};
 use lens_opd::methods::exposure::Exposure;
@@ -86,6 +86,7 @@ fn verb(action: &str) -> &str {
 pub fn rollout_config(benchmark: &Arc<dyn Benchmark>, options: &CorpusOptions) -> RolloutConfig {
     RolloutConfig {
         benchmark: benchmark.clone(),
+        prompting: Prompting::default(),
         context: Context::Window,
         history: options.history,
         turn_limit: options.corpus.turn_limit,

@@ -70,7 +70,8 @@ fn success(model: &str) -> f64 {
     let policy = NativePolicy::load(&assets().join(model), WeightFormat::F32).expect("it loads");
     let mut tasks = benchmark.tasks("valid_unseen").expect("a split");
     tasks.truncate(60);
-    let evaluator = evaluator(&config, &rollout_config(&config, &benchmark));
+    let evaluator =
+        evaluator(&config, &rollout_config(&config, &benchmark).expect("a sound prompt"));
     let result =
         evaluator.evaluate(&policy, "valid_unseen", &tasks, 1, 0, |_| {}).expect("it plays");
     result.all.success_rate
@@ -148,7 +149,12 @@ fn examined() -> (Findings, Vec<GenerateCall>) {
     let mut engine = ObservedEngine::new(engine, listening.clone());
     let references = Arc::new(References::None);
     let examination = Examination {
-        rollout: rollout(&config, rollout_config(&config, &benchmark), 7, references),
+        rollout: rollout(
+            &config,
+            rollout_config(&config, &benchmark).expect("a sound prompt"),
+            7,
+            references,
+        ),
         sections: config.methods.clone(),
         forks: 3,
         loss: config.loss,

@@ -68,6 +68,9 @@ pub struct BatchLine {
     /// Turns without a row, by reason.
     #[serde(default)]
     pub dropped_turns: BTreeMap<String, u64>,
+    /// Turns without an action, by reason; only where `prompt.parser` is not `tags`, which knows one reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unparsed_turns: BTreeMap<String, u64>,
     /// Forks whose two branches were both valued.
     #[serde(default)]
     pub complete_pairs: u64,
@@ -386,6 +389,7 @@ impl BatchLine {
             terminations: BTreeMap::new(),
             successes: 0,
             dropped_turns: BTreeMap::new(),
+            unparsed_turns: BTreeMap::new(),
             complete_pairs: 0,
             accepted: 0,
             reasons: BTreeMap::new(),

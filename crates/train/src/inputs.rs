@@ -19,7 +19,7 @@ const WHOLE: u64 = 256 << 20;
 const BLOCK: usize = 1 << 20;
 const BLOCKS: u64 = 64;
 
-/// Content hashes by what they are of: `student`, `teacher`, `data`, `references`.
+/// Content hashes by what they are of: `student`, `teacher`, `data`, `prompt`, `references`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Inputs {
     /// How hashes are made; another way gives other hashes.
@@ -32,10 +32,11 @@ impl Inputs {
     pub(crate) fn of(config: &Config) -> Result<Self, TrainError> {
         let references = &config.task.references;
         let collected = !references.is_empty() && references != EXPERT_PLANS;
-        let named: [(&str, Option<PathBuf>); 4] = [
+        let named: [(&str, Option<PathBuf>); 5] = [
             ("student", Some(config.student.path.clone())),
             ("teacher", Some(config.teacher.path.clone())),
             ("data", Some(config.task.data.clone())),
+            ("prompt", Some(config.prompt.template.clone())),
             ("references", collected.then(|| PathBuf::from(references))),
         ];
         let mut hashes = BTreeMap::new();

@@ -26,7 +26,7 @@ use crate::run_log::RunLog;
 use crate::tasks::TaskOrder;
 use watch::Watchdog;
 
-pub use open::{Opening, evaluator, rollout, rollout_config};
+pub use open::{Opening, evaluator, prompting, rollout, rollout_config};
 
 /// How a run came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

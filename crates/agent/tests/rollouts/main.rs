@@ -5,5 +5,6 @@ mod corridor;
 mod episodes;
 mod every_failure;
 mod forks;
+mod prompting;
 mod same_past;
 mod support;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lens_agent::{Context, Episode, Plan, RolloutConfig, play};
+use lens_agent::{Context, Episode, Plan, Prompting, RolloutConfig, play};
 use lens_engine::scripted::{Reply, ScriptedPolicy};
 use lens_engine::{CallFailure, Deadline, Policy, Sampling};
 use lens_opd::methods::exposure::Exposure;
@@ -15,6 +15,7 @@ use crate::corridor::{Corridor, Fault, task};
 pub(crate) fn config(fault: Fault) -> RolloutConfig {
     RolloutConfig {
         benchmark: Arc::new(Corridor(fault)),
+        prompting: Prompting::default(),
         context: Context::Window,
         history: 2,
         turn_limit: 12,

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anstyle::{AnsiColor, Style};
+use lens_config::check::check_prompt;
 use lens_config::render::Line;
 use lens_config::{Config, Origin, Resolved, render, resolve, schema, trinity};
 use lens_lm::checkpoint::Checkpoint;
@@ -82,6 +83,7 @@ impl ConfigCommand {
                 for note in &resolved.notes {
                     say(&format!("note: {note}"));
                 }
+                check_prompt(&resolved)?;
                 if look {
                     check_files(&resolved.config)?;
                 }

@@ -63,7 +63,7 @@ impl Diagnose {
         let examination = Examination {
             rollout: rollout(
                 &config,
-                rollout_config(&config, &benchmark),
+                rollout_config(&config, &benchmark)?,
                 seed,
                 Arc::new(References::None),
             ),

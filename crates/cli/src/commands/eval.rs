@@ -66,7 +66,7 @@ impl Eval {
         assemble::set_threads(config.threads)?;
         let policy = assemble::policy(&model, "the model to evaluate", self.weights)?;
         let benchmark = assemble::benchmark(&config)?;
-        let evaluator = evaluator(&config, &rollout_config(&config, &benchmark));
+        let evaluator = evaluator(&config, &rollout_config(&config, &benchmark)?);
         let splits =
             if self.split.is_empty() { config.task.eval_splits.clone() } else { self.split };
         let mut evaluations: Vec<Evaluation> = Vec::new();

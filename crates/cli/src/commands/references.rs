@@ -75,7 +75,7 @@ impl Collect {
         let mut tasks = benchmark.tasks(&config.task.train_split)?;
         tasks.truncate(self.limit.unwrap_or(usize::MAX));
         let collection = Collection {
-            config: rollout_config(&config, &benchmark),
+            config: rollout_config(&config, &benchmark)?,
             sampling: Sampling::at(config.rollout.temperature as f32),
             seed: config.seeds.first().copied().unwrap_or(0),
             attempts: self.attempts,

@@ -168,7 +168,7 @@ fn evaluate(
 ) -> Result<Vec<Evaluation>, Failure> {
     let policy = assemble::policy(model, "student.path", config.student.weights)?;
     let benchmark = assemble::benchmark(config)?;
-    let evaluator = evaluator(config, &rollout_config(config, &benchmark));
+    let evaluator = evaluator(config, &rollout_config(config, &benchmark)?);
     let mut all = Vec::new();
     for split in &config.task.eval_splits {
         let mut tasks = benchmark.tasks(split)?;

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::PROTOCOL;
 use crate::environment::Actions;
 use crate::error::EnvError;
-use crate::remote::template::Template;
 use crate::remote::{Answer, EnvironmentOptions, failed};
+use crate::template::Template;
 
 /// Keys under which environments say what the agent is asked to do.
 const TASK_KEYS: [&str; 3] = ["task", "goal", "instruction"];

@@ -104,7 +104,7 @@ pub fn open(options: &EnvironmentOptions) -> Result<Arc<RemoteBenchmark>, EnvErr
         builder: None,
         snapshots: Snapshots::announced(&metadata),
     };
-    let mut profile = options.profile(&PROFILE, &tasks)?;
+    let mut profile = options.profile(&PROFILE, &tasks);
     if let Some(limit) = metadata["turn_limit"].as_u64() {
         profile.turn_limit = limit as usize;
     }

@@ -9,7 +9,6 @@
 mod environment;
 pub mod options;
 pub mod tasks;
-pub mod template;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::tasks::TaskList;
-use super::template::Template;
 use crate::error::EnvError;
 use crate::profile::{Profile, ScoreScale};
+use crate::template::Template;
 
 /// How the text of an action becomes what the environment takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -80,9 +80,6 @@ pub struct EnvironmentOptions {
     pub reward: RewardRule,
     /// What the score means.
     pub score: ScoreScale,
-    /// A file with the prompt's template; unset means a general one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt: Option<PathBuf>,
     /// Past steps that every prompt shows.
     pub history: usize,
     /// How a state in the middle of an episode is put back.
@@ -111,7 +108,6 @@ impl Default for EnvironmentOptions {
             success_score: 1.0,
             reward: RewardRule::Sum,
             score: ScoreScale::None,
-            prompt: None,
             history: 2,
             snapshot: SnapshotUse::Auto,
             connect_seconds: 10.0,
@@ -181,7 +177,7 @@ impl EnvironmentOptions {
     }
 
     /// A protocol's profile with what these options and the tasks say.
-    pub(crate) fn profile(&self, base: &Profile, tasks: &TaskList) -> Result<Profile, EnvError> {
+    pub(crate) fn profile(&self, base: &Profile, tasks: &TaskList) -> Profile {
         let mut profile = base.clone();
         let (train, eval) = tasks.usual_splits();
         profile.laboratory.train_split = train.clone().into();
@@ -190,12 +186,7 @@ impl EnvironmentOptions {
         profile.eval_splits = eval.into_iter().map(Cow::Owned).collect();
         profile.history = self.history;
         profile.score = self.score;
-        if let Some(path) = &self.prompt {
-            let template = std::fs::read_to_string(path)
-                .map_err(|source| EnvError::Read { path: path.clone(), source })?;
-            profile.prompt.template = template.into();
-        }
-        Ok(profile)
+        profile
     }
 
     /// The access token, where one is to be sent.

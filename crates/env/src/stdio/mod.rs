@@ -67,7 +67,7 @@ pub fn open(options: &EnvironmentOptions) -> Result<Arc<RemoteBenchmark>, EnvErr
         Some(path) => TaskList::read(path)?,
         None => session.list_tasks()?,
     };
-    let mut profile = options.profile(&PROFILE, &tasks)?;
+    let mut profile = options.profile(&PROFILE, &tasks);
     if let Some(limit) = session.hello.turn_limit {
         profile.turn_limit = limit;
     }

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lens_agent::{Context, RolloutConfig};
-use lens_config::schema::ContextName;
+use lens_agent::parse::ActionParser;
+use lens_agent::{Context, Prompting, RolloutConfig};
+use lens_config::schema::{ContextName, ParserName};
 use lens_config::{Config, changes, render};
 use lens_engine::{Deadline, Engine, Sampling};
+use lens_env::remote::options::ActionFormat;
 use lens_env::{Benchmark, Task};
 use lens_opd::methods::Driver;
 
@@ -53,7 +55,7 @@ impl Run {
         }
         let eval_sets = eval_sets(&config, &*benchmark)?;
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
-        let rollout_config = rollout_config(&config, &benchmark);
+        let rollout_config = rollout_config(&config, &benchmark)?;
         let hashes = Inputs::of(&config)?;
 
         let begun = prepare_folder(&folder, opening, progress)?;
@@ -291,9 +293,13 @@ fn timeout(seconds: u64) -> Option<Duration> {
 }
 
 /// What training episodes of a configuration have in common.
-pub fn rollout_config(config: &Config, benchmark: &Arc<dyn Benchmark>) -> RolloutConfig {
-    RolloutConfig {
+pub fn rollout_config(
+    config: &Config,
+    benchmark: &Arc<dyn Benchmark>,
+) -> Result<RolloutConfig, TrainError> {
+    Ok(RolloutConfig {
         benchmark: benchmark.clone(),
+        prompting: prompting(config)?,
         context: match config.rollout.context {
             ContextName::Window => Context::Window,
             ContextName::Chat => Context::Chat,
@@ -304,7 +310,23 @@ pub fn rollout_config(config: &Config, benchmark: &Arc<dyn Benchmark>) -> Rollou
         max_response_tokens: config.rollout.max_response_tokens,
         timeout: timeout(config.rollout.timeout_seconds),
         deadline: Deadline::never(),
-    }
+    })
+}
+
+/// What a configuration says about messages and actions.
+pub fn prompting(config: &Config) -> Result<Prompting, TrainError> {
+    let system = &config.prompt.system;
+    let takes_calls = config.environment.action_format == ActionFormat::Tool;
+    Ok(Prompting {
+        template: config.prompt.read_template()?,
+        system: (!system.is_empty()).then(|| system.clone()),
+        parser: match config.prompt.parser {
+            ParserName::Tags => ActionParser::Tags,
+            ParserName::Json => ActionParser::Json,
+            ParserName::Tool if takes_calls => ActionParser::ToolCall,
+            ParserName::Tool => ActionParser::ToolText,
+        },
+    })
 }
 
 /// How a configuration plays and audits explorer batches.

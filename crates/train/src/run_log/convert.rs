@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lens_agent::parse::ParseFailure;
 use lens_agent::{BranchLog, Episode, ForkRun};
 use lens_engine::Codec;
 use lens_opd::diagnostics::support_by_depth;
@@ -48,6 +49,7 @@ pub(super) fn batch_line(
         terminations: counts(&record.terminations),
         successes: record.successes,
         dropped_turns: counts(&record.dropped_turns),
+        unparsed_turns: unparsed_turns(explored),
         complete_pairs: record.complete_pairs() as u64,
         accepted: record.accepted() as u64,
         reasons: record.reasons().into_iter().map(|(key, n)| (key.to_owned(), n)).collect(),
@@ -301,6 +303,18 @@ fn token_text(line: &EpisodeLine, codec: &dyn Codec) -> BTreeMap<u32, String> {
     // The replacement character stands for a token that is only part of a character.
     texts.retain(|_, text| !text.is_empty() && !text.contains('\u{fffd}'));
     texts
+}
+
+/// Turns without an action by reason. Missing tags are left out: there `parsed_turns` says it all.
+fn unparsed_turns(explored: &Explored) -> BTreeMap<String, u64> {
+    let turns = explored.episodes.iter().flat_map(|episode| &episode.turns);
+    let mut counts = BTreeMap::new();
+    for failure in turns.filter_map(|turn| turn.unparsed) {
+        if failure != ParseFailure::NoTags {
+            *counts.entry(failure.word().to_owned()).or_default() += 1;
+        }
+    }
+    counts
 }
 
 /// Sums and means over the turns of a batch.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lens_agent::{Context, Plan, RolloutConfig, play};
+use lens_agent::{Context, Plan, Prompting, RolloutConfig, play};
 use lens_engine::scripted::CharCodec;
 use lens_engine::{
     CallFailure, Codec, Completion, Deadline, EngineError, FinishReason, GenerateCall, Policy,
@@ -144,6 +144,7 @@ impl Engines {
         let tasks = benchmark.tasks(&benchmark.profile().train_split)?;
         let config = RolloutConfig {
             benchmark,
+            prompting: Prompting::default(),
             context: Context::Window,
             history: 2,
             turn_limit: self.turns,

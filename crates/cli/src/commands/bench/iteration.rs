@@ -214,7 +214,7 @@ impl Iteration {
         let mut method =
             Driver::new(method, &sections, facts).map_err(|error| Failure::User(error.into()))?;
         let references = Arc::new(References::None);
-        let rollout = rollout(config, rollout_config(config, &benchmark), seed, references);
+        let rollout = rollout(config, rollout_config(config, &benchmark)?, seed, references);
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
         let mut queue = Queue::default();
         let (mut step, mut measured) = (0, None);

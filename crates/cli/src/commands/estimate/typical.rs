@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lens_agent::prompts::turn_message;
 use lens_agent::{Plan, Turn, play};
 use lens_config::Config;
 use lens_config::schema::EngineName;
+use lens_engine::Codec;
 use lens_engine::native::NativeCodec;
-use lens_engine::{Codec, Message};
 use lens_env::{Benchmark, Task, Window};
 use lens_lm::checkpoint::ModelFiles;
 use lens_opd::OpdError;
@@ -17,7 +16,7 @@ use lens_opd::methods::exposure::{EpisodeSlot, Exposure};
 use lens_opd::random::Purpose;
 use lens_train::iteration::Rollout;
 use lens_train::references::References;
-use lens_train::run::{rollout, rollout_config};
+use lens_train::run::{prompting, rollout, rollout_config};
 
 use super::walk::walk;
 use crate::assemble;
@@ -102,6 +101,7 @@ impl Typical {
     ) -> Result<Self, Failure> {
         let benchmark = assemble::benchmark(config)?;
         let codec = codec(student)?;
+        let prompting = prompting(config)?;
         let references = References::open(&config.task.references).unwrap_or(References::None);
         let tasks = benchmark.tasks(&config.task.train_split)?;
         let mut environment = benchmark.clone().environment()?;
@@ -109,10 +109,11 @@ impl Typical {
         let mut lengths = Vec::new();
         for task in spread(&tasks, SAMPLE) {
             let view = environment.reset(task)?;
-            let message = turn_message(&benchmark.profile().prompt, &Window::new(&view, &[], 0));
+            let window = Window::new(&view, &[], 0);
+            let message = prompting.turn_message(&benchmark.profile().prompt, &window)?;
             tokens += match &codec {
                 Some(codec) => codec
-                    .prompt(&[Message::user(message)])
+                    .prompt(&prompting.messages(&[], &message))
                     .map_err(|error| Failure::Runtime(error.into()))?
                     .len(),
                 None => message.len().div_ceil(BYTES_PER_TOKEN),
@@ -158,7 +159,7 @@ impl Typical {
         }
         let policy =
             assemble::policy(&config.student.path, "student.path", config.student.weights)?;
-        let settings = rollout_config(config, benchmark).starting_now();
+        let settings = rollout_config(config, benchmark)?.starting_now();
         let seed = config.seeds.first().copied().unwrap_or_default();
         let plans = self.plans(
             config,

@@ -1,8 +1,8 @@
-//! Templates that turn an answer into text. They see the answer and nothing else: no files, no clock, a bounded number
-//! of steps and a bounded output.
+//! Templates that users write: how an answer becomes text, and how a turn becomes a prompt. They see what they are given
+//! and nothing else: no files, no clock, a bounded number of steps and a bounded output.
 
 use minijinja::value::Serde;
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 /// How many template instructions one rendering may take.
 const FUEL: u64 = 200_000;
@@ -18,9 +18,19 @@ pub struct Template {
 }
 
 impl Template {
-    /// Checks a template's syntax.
+    /// Checks a template's syntax. What is not there is rendered as nothing.
     pub fn new(source: &str) -> Result<Self, Error> {
+        Self::with(source, UndefinedBehavior::Lenient)
+    }
+
+    /// The same, but what is not there is an error.
+    pub fn strict(source: &str) -> Result<Self, Error> {
+        Self::with(source, UndefinedBehavior::Strict)
+    }
+
+    fn with(source: &str, undefined: UndefinedBehavior) -> Result<Self, Error> {
         let mut environment = Environment::new();
+        environment.set_undefined_behavior(undefined);
         environment.set_fuel(Some(FUEL));
         environment.add_filter("tojson", |value: Value| {
             serde_json::to_string(&value)
@@ -28,6 +38,14 @@ impl Template {
         });
         environment.add_template_owned(NAME, source.to_owned())?;
         Ok(Self { environment })
+    }
+
+    /// The names it reads that it does not define itself.
+    pub fn names(&self) -> Result<Vec<String>, Error> {
+        let names = self.environment.get_template(NAME)?.undeclared_variables(false);
+        let mut names: Vec<String> = names.into_iter().collect();
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// The text for `context`.
