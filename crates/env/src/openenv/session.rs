@@ -135,6 +135,13 @@ impl OpenEnvSession {
         }
     }
 
+    /// The token in the state, where the server puts one there.
+    fn token(&mut self) -> Result<Option<Value>, EnvError> {
+        let state = self.state()?;
+        let token = state.get("snapshot").filter(|token| !token.is_null());
+        Ok(token.map(|token| json!({"injected_state": token})))
+    }
+
     fn know(&self, snapshots: u8) {
         self.server.snapshots.0.store(snapshots, Ordering::Relaxed);
     }
@@ -187,10 +194,7 @@ impl Session for OpenEnvSession {
     fn snapshot(&mut self) -> Result<Option<Value>, EnvError> {
         match self.server.snapshots.0.load(Ordering::Relaxed) {
             NONE => Ok(None),
-            INJECTED => {
-                let state = self.state()?;
-                Ok(state.get("snapshot").map(|token| json!({"injected_state": token})))
-            }
+            INJECTED => self.token(),
             known => match self.ask(&json!({"type": "snapshot"}))? {
                 Reply::Snapshot(data) => {
                     if known == UNKNOWN {
@@ -199,8 +203,10 @@ impl Session for OpenEnvSession {
                     Ok(Some(json!({"id": data["id"]})))
                 }
                 Reply::Error(fault) if !fault.is_final() => {
-                    self.know(NONE);
-                    Ok(None)
+                    // Servers of the Python package cannot announce anything; a token in the state is their word.
+                    let token = self.token()?;
+                    self.know(if token.is_some() { INJECTED } else { NONE });
+                    Ok(token)
                 }
                 other => Err(unexpected("snapshot", other)),
             },
