@@ -9,6 +9,7 @@
 //! A benchmark describes itself in a [`Profile`]; [`registry`] is the only list of benchmarks.
 #![forbid(unsafe_code)]
 
+pub mod agentgym;
 pub mod alfworld;
 pub mod benchmark;
 pub mod demonstration;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::agentgym;
 use crate::alfworld::{self, Alfworld};
 use crate::benchmark::Benchmark;
 use crate::error::EnvError;
@@ -74,6 +75,7 @@ const BUILT_IN: &[Entry] = &[
     Entry { profile: &webshop::PROFILE, open: WebShop::from_options },
     Entry { profile: &scienceworld::PROFILE, open: ScienceWorld::from_options },
     Entry { profile: &openenv::PROFILE, open: openenv::from_options },
+    Entry { profile: &agentgym::PROFILE, open: agentgym::from_options },
     Entry { profile: &stdio::PROFILE, open: stdio::from_options },
 ];
 

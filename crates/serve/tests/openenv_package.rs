@@ -5,7 +5,7 @@
 //! say that they are skipped; with `LENS_REQUIRE_OPENENV=1` they fail.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -78,17 +78,23 @@ struct Theirs {
 
 impl Theirs {
     fn start(python: &PathBuf, kind: &str) -> Self {
+        Self::run(python, &script("servers.py"), &[kind])
+    }
+
+    /// Runs a script that takes its port last.
+    fn run(python: &PathBuf, script: &Path, arguments: &[&str]) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address = free.expect("a free port");
         let child = Command::new(python)
-            .arg(script("servers.py"))
-            .args([kind, &address.port().to_string()])
+            .arg(script)
+            .args(arguments)
+            .arg(address.port().to_string())
             .stdout(Stdio::null())
             .spawn()
             .expect("it starts");
         let deadline = Instant::now() + Duration::from_mins(2);
         while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < deadline, "{kind} does not listen");
+            assert!(Instant::now() < deadline, "{} does not listen", script.display());
             std::thread::sleep(Duration::from_millis(100));
         }
         Self { child, url: format!("http://{address}") }
@@ -140,6 +146,37 @@ fn our_client_plays_and_forks_their_text_game() {
     }
     let report = benchmark.report();
     assert_eq!((report.replayed, report.not_repeatable, report.failures), (2, 0, 0));
+}
+
+#[test]
+fn the_shipped_server_is_forked_by_the_token_in_its_state() {
+    let Some(python) = python() else { return };
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/environments");
+    let server = Theirs::run(&python, &examples.join("corridor_openenv.py"), &[]);
+    let options = EnvironmentOptions {
+        observation: "{{ observation.text }}".to_owned(),
+        actions: "/observation/legal_actions".to_owned(),
+        ..server.options()
+    };
+    let benchmark = openenv::open(&options).expect("it opens");
+    let task = benchmark.tasks("test").expect("a split").remove(1);
+    let mut environment = benchmark.play();
+    let view = environment.reset(&task).expect("it resets");
+    assert_eq!((task.id.as_str(), view.task.as_str()), ("test-3", "find the treasure in room 3."));
+    environment.step("go east").expect("it steps");
+    environment.step("go east").expect("it steps");
+    let saved = environment.snapshot().expect("a snapshot");
+    environment.step("go west").expect("it steps");
+    for _ in 0..2 {
+        let mut branch = benchmark.play();
+        let view = branch.restore(&saved).expect("it is restored");
+        assert_eq!((view.observation.as_str(), view.turn), ("You are in room 2.", 2));
+        branch.step("go east").expect("it steps");
+        let view = branch.step("take treasure").expect("it steps");
+        assert_eq!((view.score, view.status), (1.0, Status::Ended { success: true }));
+    }
+    let report = benchmark.report();
+    assert_eq!((report.restored, report.replayed, report.failures), (2, 0, 0));
 }
 
 fn with_task(options: EnvironmentOptions, name: &str) -> EnvironmentOptions {

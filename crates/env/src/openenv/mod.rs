@@ -5,57 +5,32 @@
 //! `lens env init openenv URL` writes one by asking the server.
 
 mod action;
-pub(crate) mod http;
+mod catalog;
 mod message;
 mod session;
 mod socket;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use action::Builder;
-use http::Http;
-use message::Reader;
 use serde_json::Value;
 use session::{Server, Snapshots, Sockets};
 
 use crate::benchmark::Benchmark;
 use crate::error::EnvError;
-use crate::names;
-use crate::profile::{CommandStyle, Laboratory, Profile, PromptStyle, ScoreScale};
+use crate::profile::Profile;
 use crate::registry::BenchmarkOptions;
+use crate::remote::http::Http;
 use crate::remote::options::ActionFormat;
+use crate::remote::reader::Reader;
 use crate::remote::tasks::TaskList;
-use crate::remote::{EnvironmentOptions, RemoteBenchmark};
+use crate::remote::{self, EnvironmentOptions, RemoteBenchmark};
 
 /// The name of the protocol in messages.
 const PROTOCOL: &str = "the OpenEnv server";
 
 /// An OpenEnv server as an environment.
-pub const PROFILE: Profile = Profile {
-    name: Cow::Borrowed("openenv"),
-    summary: Cow::Borrowed("Your own environment: an OpenEnv server"),
-    turn_limit: 30,
-    train_split: Cow::Borrowed("train"),
-    eval_splits: names!["test"],
-    pooled_splits: names![],
-    history: 2,
-    prompt: PromptStyle {
-        template: Cow::Borrowed(include_str!("../remote/prompt.txt")),
-        commands: CommandStyle::Quoted,
-        hidden_commands: names![],
-        fold_history: false,
-    },
-    score: ScoreScale::None,
-    laboratory: Laboratory {
-        expert: false,
-        train_split: Cow::Borrowed("train"),
-        held_out_split: Cow::Borrowed("test"),
-        kinds: names![],
-        numbered_names: false,
-        generated: false,
-    },
-};
+pub const PROFILE: Profile = remote::profile("openenv", "Your own environment: an OpenEnv server");
 
 /// What a server says about itself, for `lens env init`.
 #[derive(Debug, Clone, Default)]
@@ -75,7 +50,7 @@ pub fn inspect(options: &EnvironmentOptions) -> Result<ServerInfo, EnvError> {
     Ok(ServerInfo {
         metadata: http.get("/metadata")?.unwrap_or_default(),
         schema: http.get("/schema")?.unwrap_or_default(),
-        tasks: http.tasks()?,
+        tasks: catalog::tasks(&http)?,
     })
 }
 
@@ -86,19 +61,10 @@ pub fn open(options: &EnvironmentOptions) -> Result<Arc<RemoteBenchmark>, EnvErr
     let http = Http::new(PROTOCOL, options, token.clone());
     let metadata = http.get("/metadata")?.unwrap_or_default();
     let schema = http.get("/schema")?.unwrap_or_default();
-    let tasks = match &options.tasks {
-        Some(path) => TaskList::read(path)?,
-        None => http.tasks()?.ok_or_else(|| EnvError::Setting {
-            key: "environment.tasks".to_owned(),
-            message:
-                "the server lists no tasks; give a file with one JSON object per line, such as \
-                      {\"id\": \"1\", \"split\": \"train\", \"reset\": {\"seed\": 1}}"
-                    .to_owned(),
-        })?,
-    };
+    let tasks = remote::tasks(options, || catalog::tasks(&http))?;
     let server = Server {
         options: options.clone(),
-        address: http.socket_address(),
+        address: catalog::socket_address(&http),
         token,
         reader: Reader::new(options)?,
         builder: None,
@@ -129,7 +95,5 @@ impl Server {
 }
 
 pub(crate) fn from_options(options: &BenchmarkOptions) -> Result<Arc<dyn Benchmark>, EnvError> {
-    options.without_goals(&PROFILE)?;
-    options.without_seed(&PROFILE)?;
-    Ok(open(&options.environment)?)
+    remote::open_listed(&PROFILE, options, open)
 }

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::PROTOCOL;
 use super::action::{self, Builder, Tool};
-use super::message::{self, Fault, Reader, Reply};
+use super::message::{self, Fault, Reply};
 use super::socket::Socket;
 use crate::error::EnvError;
+use crate::remote::reader::Reader;
 use crate::remote::{Answer, Connector, EnvironmentOptions, Outcome, RemoteTask, Session, failed};
 
 /// What is known about a server's snapshots. A server that is not known to have them is asked once: an unknown message

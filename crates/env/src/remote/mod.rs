@@ -7,9 +7,12 @@
 //! repeatable is noticed and counted instead of trained on.
 
 mod environment;
+pub(crate) mod http;
 pub mod options;
+pub(crate) mod reader;
 pub mod tasks;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +26,9 @@ use crate::benchmark::{Benchmark, SplitInfo, Task};
 use crate::environment::{Actions, Environment};
 use crate::error::EnvError;
 use crate::expert::Expert;
-use crate::profile::Profile;
+use crate::names;
+use crate::profile::{CommandStyle, Laboratory, Profile, PromptStyle, ScoreScale};
+use crate::registry::BenchmarkOptions;
 
 /// What the other side says after a reset or a step.
 #[derive(Debug, Clone, PartialEq)]
@@ -209,6 +214,62 @@ impl Benchmark for RemoteBenchmark {
     fn expert(&self) -> Option<Box<dyn Expert>> {
         None
     }
+}
+
+/// The profile of a protocol, before an environment has said more about itself.
+pub(crate) const fn profile(name: &'static str, summary: &'static str) -> Profile {
+    Profile {
+        name: Cow::Borrowed(name),
+        summary: Cow::Borrowed(summary),
+        turn_limit: 30,
+        train_split: Cow::Borrowed("train"),
+        eval_splits: names!["test"],
+        pooled_splits: names![],
+        history: 2,
+        prompt: PromptStyle {
+            template: Cow::Borrowed(include_str!("prompt.txt")),
+            commands: CommandStyle::Quoted,
+            hidden_commands: names![],
+            fold_history: false,
+        },
+        score: ScoreScale::None,
+        laboratory: Laboratory {
+            expert: false,
+            train_split: Cow::Borrowed("train"),
+            held_out_split: Cow::Borrowed("test"),
+            kinds: names![],
+            numbered_names: false,
+            generated: false,
+        },
+    }
+}
+
+/// Opens an environment by the options of the list of benchmarks. Goals and seeds mean nothing to it.
+pub(crate) fn open_listed(
+    profile: &Profile,
+    options: &BenchmarkOptions,
+    open: fn(&EnvironmentOptions) -> Result<Arc<RemoteBenchmark>, EnvError>,
+) -> Result<Arc<dyn Benchmark>, EnvError> {
+    options.without_goals(profile)?;
+    options.without_seed(profile)?;
+    Ok(open(&options.environment)?)
+}
+
+/// The tasks of the file that the options name, or those that `listed` finds.
+pub(crate) fn tasks(
+    options: &EnvironmentOptions,
+    listed: impl FnOnce() -> Result<Option<TaskList>, EnvError>,
+) -> Result<TaskList, EnvError> {
+    if let Some(path) = &options.tasks {
+        return TaskList::read(path);
+    }
+    listed()?.filter(|tasks| !tasks.is_empty()).ok_or_else(|| EnvError::Setting {
+        key: "environment.tasks".to_owned(),
+        message:
+            "the environment lists no tasks; give a file with one JSON object per line, such as \
+                  {\"id\": \"1\", \"split\": \"train\", \"reset\": {\"seed\": 1}}"
+                .to_owned(),
+    })
 }
 
 /// A failure of the other side.

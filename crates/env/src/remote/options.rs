@@ -51,7 +51,7 @@ pub enum SnapshotUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EnvironmentOptions {
-    /// The server's address, such as `http://127.0.0.1:8000` (openenv).
+    /// The server's address, such as `http://127.0.0.1:8000` (openenv, agentgym).
     pub url: String,
     /// The program and its arguments (stdio).
     pub command: Vec<String>,

@@ -9,7 +9,6 @@
 mod process;
 mod protocol;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +18,12 @@ use serde_json::Value;
 
 use crate::benchmark::Benchmark;
 use crate::error::EnvError;
-use crate::names;
-use crate::profile::{CommandStyle, Laboratory, Profile, PromptStyle, ScoreScale};
+use crate::profile::Profile;
 use crate::registry::BenchmarkOptions;
 use crate::remote::tasks::TaskList;
 use crate::remote::{
-    Answer, Connector, EnvironmentOptions, Outcome, RemoteBenchmark, RemoteTask, Session, failed,
+    self, Answer, Connector, EnvironmentOptions, Outcome, RemoteBenchmark, RemoteTask, Session,
+    failed,
 };
 
 /// The name of the protocol in messages.
@@ -32,41 +31,16 @@ const PROTOCOL: &str = "the environment program";
 /// Processes kept between episodes; more than that are started again when they are needed.
 const SPARE: usize = 64;
 
-/// A program as an environment. The name of its tasks' splits comes from the program.
-pub const PROFILE: Profile = Profile {
-    name: Cow::Borrowed("stdio"),
-    summary: Cow::Borrowed("Your own environment: a program that speaks JSON lines"),
-    turn_limit: 30,
-    train_split: Cow::Borrowed("train"),
-    eval_splits: names!["test"],
-    pooled_splits: names![],
-    history: 2,
-    prompt: PromptStyle {
-        template: Cow::Borrowed(include_str!("../remote/prompt.txt")),
-        commands: CommandStyle::Quoted,
-        hidden_commands: names![],
-        fold_history: false,
-    },
-    score: ScoreScale::None,
-    laboratory: Laboratory {
-        expert: false,
-        train_split: Cow::Borrowed("train"),
-        held_out_split: Cow::Borrowed("test"),
-        kinds: names![],
-        numbered_names: false,
-        generated: false,
-    },
-};
+/// A program as an environment. The names of its tasks' splits come from the program.
+pub const PROFILE: Profile =
+    remote::profile("stdio", "Your own environment: a program that speaks JSON lines");
 
 /// Starts the program once to hear what it offers, and opens it as a benchmark.
 pub fn open(options: &EnvironmentOptions) -> Result<Arc<RemoteBenchmark>, EnvError> {
     options.check_command()?;
     let program = Program { options: options.clone() };
     let mut session = program.start()?;
-    let tasks = match &options.tasks {
-        Some(path) => TaskList::read(path)?,
-        None => session.list_tasks()?,
-    };
+    let tasks = remote::tasks(options, || session.list_tasks().map(Some))?;
     let mut profile = options.profile(&PROFILE, &tasks);
     if let Some(limit) = session.hello.turn_limit {
         profile.turn_limit = limit;
@@ -78,9 +52,7 @@ pub fn open(options: &EnvironmentOptions) -> Result<Arc<RemoteBenchmark>, EnvErr
 }
 
 pub(crate) fn from_options(options: &BenchmarkOptions) -> Result<Arc<dyn Benchmark>, EnvError> {
-    options.without_goals(&PROFILE)?;
-    options.without_seed(&PROFILE)?;
-    Ok(open(&options.environment)?)
+    remote::open_listed(&PROFILE, options, open)
 }
 
 /// The program to start.
@@ -159,9 +131,6 @@ impl StdioSession {
                 let mut list = TaskList::default();
                 for line in tasks {
                     list.add(line).map_err(|message| failed(PROTOCOL, message))?;
-                }
-                if list.is_empty() {
-                    return Err(failed(PROTOCOL, "it has no tasks; give `environment.tasks`"));
                 }
                 Ok(list)
             }
