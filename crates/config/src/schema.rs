@@ -189,6 +189,14 @@ impl Config {
         if let Some(tasks) = &mut self.environment.tasks {
             absolute(tasks);
         }
+        // A program's script is started from wherever the run is resumed.
+        for word in &mut self.environment.command {
+            let mut path = PathBuf::from(&*word);
+            if path.is_file() {
+                absolute(&mut path);
+                *word = path.to_string_lossy().into_owned();
+            }
+        }
         absolute(&mut self.prompt.template);
         absolute(&mut self.student.key_file);
         absolute(&mut self.teacher.key_file);

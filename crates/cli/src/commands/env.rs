@@ -1,11 +1,14 @@
 //! `lens env`: replay recordings against the environments, watch their experts, time, check and serve them.
 
+mod bench;
 mod check;
 mod init;
 mod serve;
 mod source;
 
 use std::io::Write;
+
+pub(crate) use source::Reach;
 
 use super::{alfworld, scienceworld, webshop};
 use crate::failure::Failure;
@@ -15,7 +18,8 @@ use crate::failure::Failure;
 #[command(after_help = "\
 Examples:
   lens env expert alfworld --split valid_unseen --show 0
-  lens env bench webshop --steps 10000")]
+  lens env bench webshop --steps 10000
+  lens env bench openenv --url http://127.0.0.1:8000 --sessions 1,64 --against alfworld")]
 pub(crate) enum EnvCommand {
     /// Replay recordings of the real environment; the exit code is 1 if anything differs
     #[command(subcommand)]
@@ -23,7 +27,7 @@ pub(crate) enum EnvCommand {
     /// Run the expert on whole splits and print its success rate and turns
     #[command(subcommand)]
     Expert(Expert),
-    /// Time resets, steps and snapshots, in CPU time
+    /// Time resets, steps and snapshots
     #[command(subcommand)]
     Bench(Bench),
     /// Write a starting configuration for an environment and play one episode with it
@@ -64,6 +68,12 @@ pub(crate) enum Bench {
     Scienceworld(scienceworld::Bench),
     /// Time the native shop
     Webshop(webshop::Bench),
+    /// Time an OpenEnv server, with many sessions at once
+    Openenv(bench::RemoteBench),
+    /// Time an AgentGym server, with many environments at once
+    Agentgym(bench::RemoteBench),
+    /// Time a program that speaks JSON lines, with many processes at once
+    Stdio(bench::RemoteBench),
 }
 
 impl EnvCommand {
@@ -77,6 +87,9 @@ impl EnvCommand {
             Self::Bench(Bench::Alfworld(bench)) => bench.run(out),
             Self::Bench(Bench::Scienceworld(bench)) => bench.run(out),
             Self::Bench(Bench::Webshop(bench)) => bench.run(out),
+            Self::Bench(Bench::Openenv(bench)) => bench.run("openenv", out),
+            Self::Bench(Bench::Agentgym(bench)) => bench.run("agentgym", out),
+            Self::Bench(Bench::Stdio(bench)) => bench.run("stdio", out),
             Self::Init(init) => init.run(out),
             Self::Check(check) => check.run(out),
             Self::Serve(serve) => serve.run(out),

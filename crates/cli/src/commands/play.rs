@@ -1,16 +1,16 @@
 //! `lens play`: a person plays a benchmark in the terminal.
 
 mod input;
+mod remote;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lens_agent::parse;
-use lens_agent::prompts::turn_message;
+use lens_agent::Prompting;
 use lens_config::schema::WeightsName;
 use lens_engine::native::NativePolicy;
-use lens_engine::{Deadline, EngineError, GenerateCall, Message, Policy, Sampling};
+use lens_engine::{Deadline, EngineError, GenerateCall, Policy, Sampling};
 use lens_env::{Actions, Benchmark, Environment, PastStep, Snapshot, Status, Task, View, Window};
 
 use lens_opd::random::{Purpose, StreamKey};
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::terminal::{output_columns, wrap};
 use crate::wording::counted;
 use input::{Input, Piped, Typed};
+use remote::RemotePlay;
 
 /// Play a benchmark yourself, or watch a model play
 #[derive(Debug, clap::Subcommand)]
@@ -35,6 +36,12 @@ pub(crate) enum Play {
     Scienceworld(scienceworld::Play),
     /// Play shopping: find, configure and buy what an instruction asks for
     Webshop(webshop::Play),
+    /// Play an environment of your own: an OpenEnv server
+    Openenv(RemotePlay),
+    /// Play an environment of your own: an AgentGym server
+    Agentgym(RemotePlay),
+    /// Play an environment of your own: a program that speaks JSON lines
+    Stdio(RemotePlay),
 }
 
 impl Play {
@@ -43,6 +50,9 @@ impl Play {
             Self::Alfworld(play) => play.run(out),
             Self::Scienceworld(play) => play.run(out),
             Self::Webshop(play) => play.run(out),
+            Self::Openenv(play) => play.run("openenv", out),
+            Self::Agentgym(play) => play.run("agentgym", out),
+            Self::Stdio(play) => play.run("stdio", out),
         }
     }
 }
@@ -71,9 +81,20 @@ impl Choice {
         benchmark: &Arc<dyn Benchmark>,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
+        self.play_with(benchmark, Prompting::default(), out)
+    }
+
+    /// The same, with the prompts of a configuration for the model that plays along.
+    pub(crate) fn play_with(
+        &self,
+        benchmark: &Arc<dyn Benchmark>,
+        prompting: Prompting,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
         let task = self.find(&**benchmark)?;
         let input = std::io::stdin();
         let mut session = Session::new(Arc::clone(benchmark), &task, self.turns)?;
+        session.prompting = prompting;
         if let Some(model) = &self.model {
             session.model = Some(assemble::policy(model, "--model", WeightsName::F32)?);
         }
@@ -132,6 +153,7 @@ pub(crate) struct Session {
     turn_limit: usize,
     /// A model that takes turns when asked to.
     pub(crate) model: Option<NativePolicy>,
+    prompting: Prompting,
 }
 
 impl Session {
@@ -145,7 +167,15 @@ impl Session {
         let mut environment = Arc::clone(&benchmark).environment()?;
         let view = environment.reset(task)?;
         let past = Vec::new();
-        Ok(Self { benchmark, environment, view, past, turn_limit, model: None })
+        Ok(Self {
+            benchmark,
+            environment,
+            view,
+            past,
+            turn_limit,
+            model: None,
+            prompting: Prompting::default(),
+        })
     }
 
     /// Reads lines and plays them until `quit` or the end of the input.
@@ -273,9 +303,11 @@ impl Session {
             return Ok(());
         }
         let broken = |error: EngineError| Failure::Runtime(error.into());
-        let message = turn_message(&self.benchmark.profile().prompt, &self.window());
+        let style = &self.benchmark.profile().prompt;
+        let message = self.prompting.turn_message(style, &self.window())?;
+        let messages = self.prompting.messages(&[], &message);
         let call = GenerateCall {
-            prompt: model.codec().prompt(&[Message::user(message)]).map_err(broken)?,
+            prompt: model.codec().prompt(&messages).map_err(broken)?,
             max_prompt_tokens: usize::MAX,
             max_new_tokens: MODEL_TOKENS,
             sampling: Sampling::GREEDY,
@@ -289,9 +321,9 @@ impl Session {
         };
         let text = model.codec().text(&answer.tokens).map_err(broken)?;
         writeln!(out, "model: {}\n", text.trim())?;
-        match parse::action(&text) {
-            Some(action) => self.act(action.to_owned(), out),
-            None => Ok(writeln!(out, "There is no action in that.")?),
+        match self.prompting.parser.action(&text) {
+            Ok(action) => self.act(action, out),
+            Err(_) => Ok(writeln!(out, "There is no action in that.")?),
         }
     }
 

@@ -29,6 +29,8 @@ const TEXT_KEYS: [&str; 6] = ["text", "observation", "message", "content", "prom
 pub(crate) enum Init {
     /// An OpenEnv server.
     Openenv(OpenEnv),
+    /// An AgentGym server.
+    Agentgym(AgentGym),
     /// A program that speaks JSON lines.
     Stdio(Program),
 }
@@ -40,6 +42,18 @@ pub(crate) struct OpenEnv {
     /// A file of tasks, needed where the server lists none.
     #[arg(long, value_name = "FILE")]
     tasks: Option<PathBuf>,
+    /// The file to write.
+    #[arg(long, value_name = "FILE", default_value = "environment.toml")]
+    out: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentGym {
+    /// The server's address.
+    url: String,
+    /// A file of tasks: AgentGym's servers list none.
+    #[arg(long, value_name = "FILE")]
+    tasks: PathBuf,
     /// The file to write.
     #[arg(long, value_name = "FILE", default_value = "environment.toml")]
     out: PathBuf,
@@ -65,6 +79,14 @@ impl Init {
                 let mut options = from_schema(asked, &info);
                 options.tasks.clone_from(&server.tasks);
                 finish(&openenv::PROFILE.name, &options, &server.out, out)
+            }
+            Self::Agentgym(server) => {
+                let options = EnvironmentOptions {
+                    url: server.url.clone(),
+                    tasks: Some(server.tasks.clone()),
+                    ..EnvironmentOptions::default()
+                };
+                finish(&lens_env::agentgym::PROFILE.name, &options, &server.out, out)
             }
             Self::Stdio(program) => {
                 let command = program.command.clone();
