@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the project")
@@ -35,6 +35,8 @@ fn lens(arguments: &[&str]) -> String {
 struct Served {
     child: Child,
     url: String,
+    /// Kept open: a server that cannot print ends.
+    _said: BufReader<ChildStdout>,
 }
 
 impl Served {
@@ -46,9 +48,10 @@ impl Served {
             .spawn()
             .expect("it starts");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let mut said = BufReader::new(child.stdout.take().expect("piped"));
+        said.read_line(&mut line).expect("a line");
         let url = line.split_whitespace().find(|word| word.starts_with("http://"));
-        Self { child, url: url.expect("an address").to_owned() }
+        Self { child, url: url.expect("an address").to_owned(), _said: said }
     }
 
     fn agentgym() -> Self {

@@ -321,3 +321,27 @@ fn what_is_missing_is_named() {
     let error = agentgym::open(&options(&other, folder.path())).err().expect("refused").to_string();
     assert!(error.contains("has no /create; is it an AgentGym server?"), "{error}");
 }
+
+/// AgentGym's own TextCraft server, where `LENS_AGENTGYM_TEXTCRAFT` says it is.
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn agentgyms_own_textcraft_is_played_and_replayed() {
+    let Ok(url) = std::env::var("LENS_AGENTGYM_TEXTCRAFT") else {
+        eprintln!("skipped: LENS_AGENTGYM_TEXTCRAFT names no server");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let benchmark = agentgym::open(&options(&url, folder.path())).expect("it opens");
+    let mut environment = benchmark.play();
+    let view = environment.reset(&task(&benchmark, 1)).expect("it resets");
+    assert!(view.observation.contains("Goal: craft"), "{}", view.observation);
+    assert_eq!(view.actions, Actions::Free);
+    environment.step("get 2 cornflower").expect("it steps");
+    let saved = environment.snapshot().expect("a snapshot");
+    let view = environment.step("inventory").expect("it steps");
+    assert!(view.observation.contains("[cornflower] (2)"), "{}", view.observation);
+    let mut branch = benchmark.play();
+    branch.restore(&saved).expect("it repeats itself");
+    assert_eq!(branch.step("inventory").expect("it steps").observation, view.observation);
+    assert_eq!(benchmark.report().replayed, 1);
+}
