@@ -19,8 +19,8 @@ use crate::failure::Failure;
 
 /// Time steps of an environment in another process, with many sessions at once
 ///
-/// Every session plays random listed actions. The rate is the sum over sessions of steps per second spent stepping;
-/// resets are timed apart.
+/// Every session plays random listed actions, all of them the same number of steps. The rate is all steps over the time that
+/// the slowest session spent stepping; resets are timed apart.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoteBench {
     #[command(flatten)]
@@ -140,11 +140,12 @@ impl RemoteBench {
             ended.collect()
         });
         let shares = shares.into_iter().collect::<Result<Vec<Share>, EnvError>>()?;
-        let rate = |share: &Share| share.steps as f64 / share.stepping.as_secs_f64().max(1e-9);
+        let played: usize = shares.iter().map(|share| share.steps).sum();
+        let slowest = shares.iter().map(|share| share.stepping).max().unwrap_or_default();
         let resets: u32 = shares.iter().map(|share| share.resets).sum();
         let resetting: Duration = shares.iter().map(|share| share.resetting).sum();
         Ok(Speed {
-            steps_per_second: shares.iter().map(rate).sum(),
+            steps_per_second: played as f64 / slowest.as_secs_f64().max(1e-9),
             reset: resetting / resets.max(1),
         })
     }
