@@ -321,6 +321,9 @@ section! {
         max_skipped_steps: u32 = 3,
         /// Whether activations are computed again in the backward pass instead of kept: slower, with less memory.
         recompute: bool = false,
+        /// Whether the next explorer batch is played while the optimizer steps on the rows of the last one; rows are then
+        /// one publication older, so `max_staleness` must allow for the steps of two batches, or they are dropped.
+        overlap: bool = false,
     }
 }
 

@@ -154,6 +154,10 @@ impl<E: Engine> Engine for ObservedEngine<E> {
         self.inner.learn(rows)
     }
 
+    fn check_overlap(&self, targets: bool) -> Result<(), EngineError> {
+        self.inner.check_overlap(targets)
+    }
+
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {
         self.inner.publish(kept)
     }

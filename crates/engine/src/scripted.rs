@@ -308,6 +308,10 @@ impl Engine for ScriptedEngine {
         })
     }
 
+    fn check_overlap(&self, _targets: bool) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn publish(&mut self, _kept: &[&Target]) -> Result<(), EngineError> {
         Ok(())
     }

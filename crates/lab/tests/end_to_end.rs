@@ -313,6 +313,35 @@ fn an_interrupted_run_ends_in_the_same_bytes() {
     }
 }
 
+/// The version that played each explorer batch.
+fn versions(config: &Config) -> Vec<u64> {
+    let path = Run::folder(config, 7).join("metrics.jsonl");
+    let text = std::fs::read_to_string(path).expect("metrics");
+    let record = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+    let batches = text.lines().map(record).filter(|line| line["kind"] == "batch");
+    batches.map(|batch| batch["version"].as_u64().expect("a version")).collect()
+}
+
+#[test]
+fn a_batch_explored_while_learning_is_one_publication_older_and_resumes_to_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let settings = ["train.overlap=true", "locate.clock=full"];
+    let whole = config(&folder.path().join("a"), "same", &settings);
+    run(&whole, Opening::New, Watch::default());
+    let plain = config(&folder.path().join("plain"), "same", &settings[1..]);
+    run(&plain, Opening::New, Watch::default());
+    let (overlapped, alone) = (versions(&whole), versions(&plain));
+    assert_eq!(overlapped[..2], [0, 0], "nothing was published before the second batch began");
+    assert_eq!(overlapped[2], alone[1], "{overlapped:?} {alone:?}");
+    for stop_after in [1, 2] {
+        let parted = config(&folder.path().join(format!("b{stop_after}")), "same", &settings);
+        let watch = Watch { stop_after: Some(stop_after), ..Watch::default() };
+        assert_eq!(run(&parted, Opening::New, watch).0, Finish::Interrupted);
+        assert_eq!(run(&parted, Opening::Resume, Watch::default()).0, Finish::Done);
+        same_bytes(&whole, &parted);
+    }
+}
+
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -392,6 +421,10 @@ impl Engine for Overflowing {
             }
         }
         self.inner.learn(&rows)
+    }
+
+    fn check_overlap(&self, targets: bool) -> Result<(), EngineError> {
+        self.inner.check_overlap(targets)
     }
 
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {

@@ -1,5 +1,6 @@
 //! A run: explore, learn, evaluate, save; and resume exactly where it stopped.
 
+mod learn;
 mod open;
 mod watch;
 
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lens_config::Config;
-use lens_engine::{Engine, LearnReport, Policy};
+use lens_engine::{Engine, LearnReport, Models, Policy};
 use lens_env::{Benchmark, Task};
 use lens_opd::methods::Driver;
 use lens_opd::methods::state::MethodState;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::{Checkpoints, Damaged};
 use crate::error::TrainError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::files::{write_atomically, write_durably};
+use crate::files::write_durably;
 use crate::iteration::{Explored, Rollout, Stage};
 use crate::queue::Queue;
 use crate::run_log::RunLog;
@@ -154,8 +155,12 @@ impl Run {
                 self.save(progress)?;
                 return Ok(Finish::Interrupted);
             }
-            self.explore(progress)?;
-            self.learn(progress)?;
+            if self.config.train.overlap {
+                self.explore_while_learning(progress)?;
+            } else {
+                self.explore(progress)?;
+                self.learn(progress)?;
+            }
             let step = self.state.step;
             let done = step >= self.config.train.steps;
             let passed = |interval: u64, since: u64| step / interval > since / interval;
@@ -203,58 +208,34 @@ impl Run {
         let number = self.state.batch + 1;
         let tasks = self.order.batch(number, self.config.rollout.batch_size);
         let models = self.engine.models();
-        let mut explored =
+        let explored =
             self.rollout.explore(&mut self.method, &*models, number, tasks, &mut |stage| {
                 progress.exploring(number, stage);
             })?;
+        self.take(explored, self.state.step, &*models, started, progress)
+    }
+
+    /// Queues and logs a batch that was explored with the weights of `version`.
+    fn take(
+        &mut self,
+        mut explored: Explored,
+        version: u64,
+        models: &dyn Models,
+        started: Instant,
+        progress: &mut dyn Progress,
+    ) -> Result<(), TrainError> {
+        let number = explored.record.batch;
         self.state.batch = number;
         self.queue.push(std::mem::take(&mut explored.rows));
         let stale = self.queue.dropped_stale();
         let codec = models.student().codec();
-        self.log.batch(&explored, self.state.step, self.queue.len(), stale, codec)?;
+        self.log.batch(&explored, version, self.queue.len(), stale, codec)?;
         for (stage, seconds) in explored.seconds {
             self.log.timing(stage, number, seconds)?;
         }
         self.log.timing("explore", number, started.elapsed().as_secs_f64())?;
         progress.explored(&explored);
         Ok(())
-    }
-
-    /// Optimizer steps while there are enough fresh rows, then a new student.
-    fn learn(&mut self, progress: &mut dyn Progress) -> Result<(), TrainError> {
-        let started = Instant::now();
-        let before = self.state.step;
-        let train = &self.config.train;
-        while self.state.step < train.steps {
-            let step = self.state.step + 1;
-            let (loss, terms) = (&self.config.loss, self.method.terms());
-            let batch =
-                self.queue.pop(step, train.batch_size, train.max_staleness, loss, &terms)?;
-            let Some(batch) = batch else { break };
-            let report = self.engine.learn(&batch.rows)?;
-            self.log.step(self.state.batch, step, &report, batch.counts, batch.oldest_version)?;
-            if report.skipped {
-                self.state.skipped += 1;
-                self.state.skipped_in_a_row += 1;
-                let dump = dump(&self.folder, step, self.state.skipped, &batch.rows)?;
-                if self.state.skipped_in_a_row >= train.max_skipped_steps {
-                    let steps = self.state.skipped_in_a_row;
-                    return Err(TrainError::NotFinite { steps, dump });
-                }
-                continue;
-            }
-            self.state.skipped_in_a_row = 0;
-            self.state.step = step;
-            progress.learned(step, &report);
-            if let Some(warning) = self.watchdog.step(step, &report) {
-                self.log.note(&warning)?;
-                progress.note(&warning);
-            }
-        }
-        if self.state.step > before {
-            self.engine.publish(&self.queue.targets())?;
-        }
-        self.log.timing("learn", self.state.batch, started.elapsed().as_secs_f64())
     }
 
     /// Evaluates every split; whether it is the best evaluation so far.
@@ -311,27 +292,3 @@ impl Run {
 
 /// The metrics as a checkpoint keeps them, to mend a file that was damaged or lost.
 const METRICS_COPY: &str = "metrics.jsonl.zst";
-
-/// Writes the rows of a step that was not finite, for inspection.
-fn dump(
-    folder: &Path,
-    step: u64,
-    count: u64,
-    rows: &[lens_engine::LearnRow],
-) -> Result<PathBuf, TrainError> {
-    let dumps = folder.join("dumps");
-    std::fs::create_dir_all(&dumps).map_err(TrainError::file("make", &dumps))?;
-    let path = dumps.join(format!("step-{step:06}-skip-{count}.json"));
-    let rows: Vec<serde_json::Value> = rows
-        .iter()
-        .map(|row| {
-            serde_json::json!({
-                "prompt": row.prompt,
-                "response": row.response,
-                "coefficients": row.coefficients,
-            })
-        })
-        .collect();
-    write_atomically(&path, serde_json::Value::Array(rows).to_string().as_bytes())?;
-    Ok(path)
-}

@@ -78,6 +78,10 @@ impl Engine for NativeEngine {
         self.learner.learn(rows)
     }
 
+    fn check_overlap(&self, _targets: bool) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {
         self.published = models(&mut self.learner, &self.teacher)?;
         let versions = kept.iter().filter_map(|target| match &target.0 {

@@ -61,6 +61,10 @@ impl Engine for ServedTeacherEngine {
         self.learner.learn(rows)
     }
 
+    fn check_overlap(&self, _targets: bool) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {
         self.published = models(&mut self.learner, &self.teacher)?;
         let version = self.version();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lens_lm::train::AdamWConfig;
+use lens_opd::episode::DivergenceSource;
 use lens_opd::objective::Loss;
 use serde_json::{Value, json};
 
@@ -345,6 +346,17 @@ impl Engine for TorchEngine {
             skipped,
             tokens: json.get("tokens").and_then(Value::as_u64).unwrap_or(0) as usize,
         })
+    }
+
+    fn check_overlap(&self, targets: bool) -> Result<(), EngineError> {
+        let why = if self.published.divergence() == DivergenceSource::Full {
+            "the worker compares the models with the weights it is training"
+        } else if targets {
+            "the worker computes this method's targets with the weights it is training"
+        } else {
+            return Ok(());
+        };
+        Err(EngineError::Request(format!("train.overlap: {why}; set it to false")))
     }
 
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {

@@ -53,6 +53,9 @@ impl Run {
         if method.needs().reference_actions && *references == References::None {
             return Err(TrainError::NoReferences { method: config.method });
         }
+        if config.train.overlap {
+            engine.check_overlap(method.needs().snapshot_targets)?;
+        }
         let eval_sets = eval_sets(&config, &*benchmark)?;
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
         let rollout_config = rollout_config(&config, &benchmark)?;
