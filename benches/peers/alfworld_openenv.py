@@ -25,7 +25,9 @@ from openenv.core.env_server.http_server import create_app  # noqa: E402
 from openenv.core.env_server.interfaces import Environment  # noqa: E402
 from openenv.core.env_server.types import Action, Observation, State  # noqa: E402
 
-GAMES = sorted(Path(sys.argv[1]).rglob("game.tw-pddl"))
+# Read once: the planner writes its own arguments into `sys.argv`.
+ROOT, PORT = Path(sys.argv[1]), int(sys.argv[2])
+GAMES = sorted(ROOT.rglob("game.tw-pddl"))
 # TextWorld's parsers keep their state in the module: two games loaded or played at once break each other.
 ENGINE = threading.Lock()
 INFOS = textworld.EnvInfos(won=True, admissible_commands=True)
@@ -55,7 +57,7 @@ class Alfworld(Environment):
         return len(GAMES)
 
     def get_task(self, split, index):
-        return {"id": str(GAMES[index].parent.relative_to(sys.argv[1]))}
+        return {"id": str(GAMES[index].parent.relative_to(ROOT))}
 
     def list_tasks(self, split):
         return [self.get_task(split, index) for index in range(len(GAMES))]
@@ -88,4 +90,4 @@ class Alfworld(Environment):
 
 if __name__ == "__main__":
     app = create_app(Alfworld, Command, Room, env_name="alfworld", max_concurrent_envs=1024)
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning")
+    uvicorn.run(app, host="127.0.0.1", port=PORT, log_level="warning")

@@ -112,23 +112,32 @@ fn trained(benchmark: &Arc<RemoteBenchmark>, name: &str) -> (Pairs, String, Remo
     (pairs, metrics.expect("metrics"), benchmark.report())
 }
 
-fn program(snapshot: SnapshotUse) -> Arc<RemoteBenchmark> {
-    let command = vec!["python3".to_owned(), labyrinth(), "stdio".to_owned()];
+fn program(kind: &str, snapshot: SnapshotUse) -> Arc<RemoteBenchmark> {
+    let command = vec!["python3".to_owned(), labyrinth(), kind.to_owned()];
     stdio::open(&EnvironmentOptions { command, snapshot, ..EnvironmentOptions::default() })
         .expect("it starts")
 }
 
 #[test]
 fn forks_of_a_python_program_by_snapshot_and_by_replay_make_the_same_pairs() {
-    let (fast, fast_metrics, report) = trained(&program(SnapshotUse::Auto), "labyrinth");
+    let (fast, fast_metrics, report) = trained(&program("stdio", SnapshotUse::Auto), "labyrinth");
     assert!(!fast.pairs.is_empty() && fast.dropped.is_empty(), "{:?}", fast.dropped);
     assert!(fast.rooms > fast.pairs.len(), "the branches go through rooms");
     assert!(report.restored >= 2 * fast.pairs.len() as u64 && report.replayed == 0, "{report:?}");
-    let (slow, slow_metrics, report) = trained(&program(SnapshotUse::Replay), "labyrinth");
+    let (slow, slow_metrics, report) = trained(&program("stdio", SnapshotUse::Replay), "labyrinth");
     assert!(report.replayed >= 2 * slow.pairs.len() as u64 && report.restored == 0, "{report:?}");
     assert_eq!((report.not_repeatable, report.failures), (0, 0));
     assert_eq!(fast.pairs, slow.pairs);
     assert_eq!(fast_metrics, slow_metrics, "and all else the run measured");
+}
+
+#[test]
+fn an_environment_that_does_not_repeat_itself_loses_its_forks_by_that_reason_and_trains_on() {
+    let (seen, metrics, report) = trained(&program("dice", SnapshotUse::Auto), "dice");
+    let unrepeatable = seen.dropped.iter().filter(|reason| *reason == "NotRepeatable").count();
+    assert!(unrepeatable > 0, "{:?}", seen.dropped);
+    assert_eq!(report.not_repeatable as usize, unrepeatable);
+    assert!(metrics.contains("not_repeatable"), "the reason is counted: {metrics}");
 }
 
 /// A server; killed at the end.
@@ -190,7 +199,7 @@ fn forks_of_a_python_server_by_snapshot_and_by_replay_make_the_pairs_of_the_prog
         };
         openenv::open(&options).expect("it opens")
     };
-    let (wanted, wanted_metrics, _) = trained(&program(SnapshotUse::Auto), "labyrinth");
+    let (wanted, wanted_metrics, _) = trained(&program("stdio", SnapshotUse::Auto), "labyrinth");
     for (snapshot, fast) in [(SnapshotUse::Auto, true), (SnapshotUse::Replay, false)] {
         let (pairs, metrics, report) = trained(&served(snapshot), "labyrinth");
         assert_eq!((report.restored > 0, report.replayed > 0), (fast, !fast), "{report:?}");

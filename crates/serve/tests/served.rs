@@ -64,6 +64,63 @@ fn a_served_episode_is_the_one_in_process() {
     }
 }
 
+/// Says something that shows even in a test that passes.
+fn tell(text: &str) {
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));
+}
+
+#[test]
+fn served_science_is_the_one_in_process_forks_included() {
+    let opened = registry::open("scienceworld", &BenchmarkOptions::default());
+    let own = match opened {
+        Ok(own) => own,
+        Err(error) => {
+            let required = std::env::var_os("LENS_REQUIRE_SCIENCEWORLD");
+            assert!(required.is_none_or(|value| value != "1"), "required, but {error}");
+            return tell(&format!("skipped: {error}"));
+        }
+    };
+    let server = Server::start(Arc::clone(&own), &options()).expect("it starts");
+    let served = openenv::open(&client(&server)).expect("it opens");
+    let task = own.tasks("test").expect("a split").remove(3);
+    assert_eq!(served.tasks("test").expect("the same split")[3], task);
+    let (mut here, mut there) = (Arc::clone(&own).environment().expect("one"), served.play());
+    let (mut seen, mut told) =
+        (here.reset(&task).expect("it resets"), there.reset(&task).expect("it resets"));
+    assert!(matches!(seen.actions, Actions::Templates { .. }), "templates and objects");
+    for action in ["look around", "inventory", "open door to hallway", "nonsense"] {
+        assert_eq!(seen, told, "before {action:?}");
+        seen = here.step(action).expect("it steps");
+        told = there.step(action).expect("it steps");
+    }
+    assert_eq!(seen, told);
+    let saved = there.snapshot().expect("a snapshot");
+    let mut branch = served.play();
+    assert_eq!(branch.restore(&saved).expect("it is restored"), seen);
+    let next = here.step("look around").expect("it steps");
+    assert_eq!(branch.step("look around").expect("it steps"), next);
+    assert_eq!((served.report().restored, served.report().failures), (1, 0));
+}
+
+#[test]
+fn a_server_that_dies_ends_the_episode_in_words_and_in_time() {
+    let server = serve("alfworld");
+    let quick = EnvironmentOptions { connect_seconds: 2.0, answer_seconds: 2.0, ..client(&server) };
+    let served = openenv::open(&quick).expect("it opens");
+    let task = served.tasks("train").expect("a split").remove(0);
+    let mut environment = served.play();
+    environment.reset(&task).expect("it resets");
+    let address = server.address().to_string();
+    drop(server);
+    let started = Instant::now();
+    let error = environment.step("look").expect_err("nobody answers").to_string();
+    assert!(error.contains("socket"), "{error}");
+    let error = environment.reset(&task).expect_err("nobody is there").to_string();
+    assert!(error.contains(&address), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(8));
+    assert_eq!(served.report().failures, 1);
+}
+
 #[test]
 fn forks_by_snapshot_and_by_replay_see_the_same() {
     let server = serve("alfworld");
