@@ -8,6 +8,7 @@
 
 mod catalog;
 mod guard;
+mod kept;
 mod routes;
 mod schema;
 mod session;

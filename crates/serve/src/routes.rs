@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::middleware;
 use axum::response::{Html, IntoResponse, Json, Response};
 use axum::routing::{get, post};
@@ -16,16 +16,20 @@ use serde_json::{Map, Value, json};
 use crate::ServeOptions;
 use crate::catalog::Catalog;
 use crate::guard::{self, Guard};
+use crate::kept::{Kept, new_id};
 use crate::schema;
-use crate::session::{Reaction, Refusal, Session, error_frame, mcp};
+use crate::session::{
+    Reaction, Refusal, RpcError, SESSION_CLOSE, SESSION_CREATE, Session, error_frame, mcp,
+};
 
 /// The largest message a client may send, as the original has it.
 const LARGEST: usize = 16 << 20;
 
 /// What every route needs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct App {
     catalog: Arc<Catalog>,
+    kept: Arc<Kept>,
     max_sessions: usize,
     idle: Duration,
 }
@@ -33,7 +37,8 @@ struct App {
 /// The routes, guarded.
 pub(crate) fn app(catalog: Arc<Catalog>, options: &ServeOptions) -> Router {
     let guard = Arc::new(Guard { token: options.token.clone() });
-    let app = App { catalog, max_sessions: options.max_sessions, idle: options.idle };
+    let kept = Arc::default();
+    let app = App { catalog, kept, max_sessions: options.max_sessions, idle: options.idle };
     Router::new()
         .route("/", get(async || Html(include_str!("play.html"))))
         .route("/health", get(async || Json(json!({"status": "healthy"}))))
@@ -61,50 +66,71 @@ pub(crate) fn app(catalog: Arc<Catalog>, options: &ServeOptions) -> Router {
         .with_state(app)
 }
 
-async fn socket(State(app): State<App>, upgrade: WebSocketUpgrade) -> Response {
+async fn socket(State(app): State<App>, uri: Uri, upgrade: WebSocketUpgrade) -> Response {
+    let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let id = pairs.into_iter().find(|(key, _)| *key == "session_id");
+    let id = id.map(|(_, id)| id.to_owned());
     upgrade
         .max_message_size(LARGEST)
         .max_frame_size(LARGEST)
-        .on_upgrade(|socket| converse(socket, app))
+        .on_upgrade(|socket| converse(socket, app, id))
 }
 
-/// One session from the first message to the last.
-async fn converse(mut socket: WebSocket, app: App) {
+/// One socket: its own session, or one that was made for it.
+async fn converse(mut socket: WebSocket, app: App, id: Option<String>) {
+    app.kept.sweep(app.idle);
+    if let Some(id) = id {
+        match app.kept.attach(&id) {
+            Ok(session) => {
+                let left = talk(&mut socket, &app, session).await;
+                app.kept.detach(&id, left);
+            }
+            Err(why) => {
+                say(&mut socket, &error_frame("SESSION_ERROR", why)).await;
+            }
+        }
+        return hang_up(socket).await;
+    }
     let place = match app.catalog.enter(app.max_sessions) {
         Ok(place) => place,
         Err(active) => {
-            let mut full = error_frame(
-                "CAPACITY_REACHED",
-                format!(
-                    "Server at capacity: {active}/{} sessions active. Cannot accept new connections.",
-                    app.max_sessions
-                ),
-            );
+            let mut full = error_frame("CAPACITY_REACHED", at_capacity(&app, active));
             full["data"]["active_sessions"] = active.into();
             full["data"]["max_sessions"] = app.max_sessions.into();
             say(&mut socket, &full).await;
-            hang_up(socket).await;
-            return;
+            return hang_up(socket).await;
         }
     };
-    let mut session = Session::new(Arc::clone(&app.catalog));
+    let session = Session::new(Arc::clone(&app.catalog), new_id());
+    drop(talk(&mut socket, &app, session).await);
+    // The place is free before the client hears of the end.
+    drop(place);
+    hang_up(socket).await;
+}
+
+fn at_capacity(app: &App, active: usize) -> String {
+    format!(
+        "Server at capacity: {active}/{} sessions active. Cannot accept new connections.",
+        app.max_sessions
+    )
+}
+
+/// Answers messages until either side ends it; the session as it is then, `None` if it was lost.
+async fn talk(socket: &mut WebSocket, app: &App, mut session: Session) -> Option<Session> {
     loop {
         let text = match tokio::time::timeout(app.idle, socket.recv()).await {
             Ok(Some(Ok(Message::Text(text)))) => text,
             Ok(Some(Ok(Message::Binary(_)))) => {
-                say(&mut socket, &error_frame("SESSION_ERROR", "a message is text")).await;
-                break;
+                say(socket, &error_frame("SESSION_ERROR", "a message is text")).await;
+                return Some(session);
             }
             // Pings are answered by the library.
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
-            Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return,
+            Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) => return Some(session),
             Err(_) => {
-                say(
-                    &mut socket,
-                    &error_frame("SESSION_ERROR", "the session was idle for too long"),
-                )
-                .await;
-                break;
+                let idle = error_frame("SESSION_ERROR", "the session was idle for too long");
+                say(socket, &idle).await;
+                return Some(session);
             }
         };
         // A step can take long, and other sessions share these threads.
@@ -113,26 +139,23 @@ async fn converse(mut socket: WebSocket, app: App) {
             (session, reaction)
         });
         let Ok((kept, reaction)) = worked.await else {
-            say(&mut socket, &error_frame("SESSION_ERROR", "the environment failed")).await;
-            break;
+            say(socket, &error_frame("SESSION_ERROR", "the environment failed")).await;
+            return None;
         };
         session = kept;
         match reaction {
             Reaction::Answer(answer) => {
-                if !say(&mut socket, &answer).await {
-                    return;
+                if !say(socket, &answer).await {
+                    return Some(session);
                 }
             }
             Reaction::Last(answer) => {
-                say(&mut socket, &answer).await;
-                break;
+                say(socket, &answer).await;
+                return Some(session);
             }
-            Reaction::Close => break,
+            Reaction::Close => return Some(session),
         }
     }
-    // The place is free before the client hears of the end.
-    drop(place);
-    hang_up(socket).await;
 }
 
 /// Whether the message went out.
@@ -227,7 +250,8 @@ async fn once(
     app: App,
     work: impl FnOnce(&mut Session) -> Result<Value, Refusal> + Send + 'static,
 ) -> Response {
-    let worked = tokio::task::spawn_blocking(move || work(&mut Session::new(app.catalog)));
+    let worked =
+        tokio::task::spawn_blocking(move || work(&mut Session::new(app.catalog, new_id())));
     match worked.await {
         Ok(Ok(data)) => Json(data).into_response(),
         Ok(Err(refusal)) => match refusal.details() {
@@ -266,7 +290,7 @@ async fn state(State(app): State<App>) -> Response {
     once(app, Session::state_data).await
 }
 
-async fn json_rpc(body: Bytes) -> Response {
+async fn json_rpc(State(app): State<App>, body: Bytes) -> Response {
     let request = match serde_json::from_slice(&body) {
         Ok(Value::Object(request)) => request,
         Ok(_) => Map::new(),
@@ -275,5 +299,30 @@ async fn json_rpc(body: Bytes) -> Response {
             return Json(json!({"jsonrpc": "2.0", "id": null, "error": error})).into_response();
         }
     };
-    Json(mcp(&request)).into_response()
+    Json(mcp(&request, |method, params| rpc(&app, method, params))).into_response()
+}
+
+/// The methods for sessions that outlive their sockets.
+fn rpc(app: &App, method: &str, params: &Value) -> Option<Result<Value, RpcError>> {
+    let id = params["session_id"].as_str();
+    let unknown = |id: &str| RpcError::new(-32602, format!("Unknown session_id: {id}"));
+    match method {
+        SESSION_CREATE => {
+            app.kept.sweep(app.idle);
+            let made = app.kept.create(&app.catalog, app.max_sessions);
+            Some(made.map(|id| json!({"session_id": id})).map_err(|active| RpcError {
+                data: json!({"active_sessions": active, "max_sessions": app.max_sessions}),
+                ..RpcError::new(-32000, at_capacity(app, active))
+            }))
+        }
+        SESSION_CLOSE => Some(match id {
+            None => Err(RpcError::new(-32602, "params.session_id is missing")),
+            Some(id) => match app.kept.close(id) {
+                Some(true) => Ok(json!({"session_id": id, "closed": true})),
+                Some(false) => Ok(json!({"session_id": id, "closed": false, "closing": true})),
+                None => Err(unknown(id)),
+            },
+        }),
+        _ => id.filter(|id| !app.kept.knows(id)).map(|id| Err(unknown(id))),
+    }
 }

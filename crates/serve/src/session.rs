@@ -21,6 +21,7 @@ pub enum Reaction {
 /// One client's session.
 pub struct Session {
     catalog: Arc<Catalog>,
+    id: String,
     environment: Option<Box<dyn Environment>>,
     episode: Option<Episode>,
 }
@@ -87,8 +88,8 @@ pub(crate) fn error_frame(code: &'static str, message: impl Into<String>) -> Val
 
 impl Session {
     /// A session before its first reset.
-    pub fn new(catalog: Arc<Catalog>) -> Self {
-        Self { catalog, environment: None, episode: None }
+    pub fn new(catalog: Arc<Catalog>, id: String) -> Self {
+        Self { catalog, id, environment: None, episode: None }
     }
 
     /// Answers a message.
@@ -116,7 +117,9 @@ impl Session {
             "state" => no_data(&message).and_then(|()| self.state()),
             "snapshot" => no_data(&message).and_then(|()| self.snapshot()),
             "restore" => data(&message, true).and_then(|data| self.restore(data)),
-            "mcp" => data(&message, true).map(|data| json!({"type": "mcp", "data": mcp(data)})),
+            "mcp" => data(&message, true).map(
+                |data| json!({"type": "mcp", "data": mcp(data, |method, _| self.rpc(method))}),
+            ),
             _ => Err(Refusal {
                 code: "UNKNOWN_TYPE",
                 message: format!(
@@ -127,6 +130,11 @@ impl Session {
             }),
         };
         Reaction::Answer(answered.unwrap_or_else(Refusal::frame))
+    }
+
+    /// What a socket's own session answers to the session methods: it is there already, and ends with its socket.
+    fn rpc(&self, method: &str) -> Option<Result<Value, RpcError>> {
+        (method == SESSION_CREATE).then(|| Ok(json!({"session_id": self.id})))
     }
 
     /// The data of a reset's answer.
@@ -371,16 +379,51 @@ fn command(action: &Map<String, Value>) -> Result<String, Refusal> {
     }
 }
 
-/// Answers a JSON-RPC request. These environments have no tools, so there is little to say.
-pub(crate) fn mcp(request: &Map<String, Value>) -> Value {
+/// The JSON-RPC methods for sessions that outlive their sockets.
+pub(crate) const SESSION_CREATE: &str = "openenv/session/create";
+pub(crate) const SESSION_CLOSE: &str = "openenv/session/close";
+
+/// An error of JSON-RPC.
+#[derive(Debug)]
+pub(crate) struct RpcError {
+    pub(crate) code: i64,
+    pub(crate) message: String,
+    pub(crate) data: Value,
+}
+
+impl RpcError {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: Value::Null }
+    }
+}
+
+/// Answers a JSON-RPC request; `more` knows the methods beside those for tools. These environments have no tools, so
+/// there is little to say.
+pub(crate) fn mcp(
+    request: &Map<String, Value>,
+    more: impl FnOnce(&str, &Value) -> Option<Result<Value, RpcError>>,
+) -> Value {
     let id = request.get("id").cloned().unwrap_or_default();
-    let error = |code: i64, message: &str| json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, "data": null}});
     let method = request.get("method").and_then(Value::as_str);
-    match method {
-        _ if request.get("jsonrpc") != Some(&json!("2.0")) => error(-32600, "Invalid Request"),
-        Some("tools/list") => json!({"jsonrpc": "2.0", "id": id, "result": {"tools": []}}),
-        Some("tools/call") => error(-32603, "this environment has no tools; act by `step`"),
-        Some(_) => error(-32601, "Method not found"),
-        None => error(-32600, "Invalid Request"),
+    let params = request.get("params").unwrap_or(&Value::Null);
+    let answer = match method {
+        _ if request.get("jsonrpc") != Some(&json!("2.0")) => {
+            Err(RpcError::new(-32600, "Invalid Request"))
+        }
+        None => Err(RpcError::new(-32600, "Invalid Request")),
+        Some(method) => more(method, params).unwrap_or_else(|| match method {
+            "tools/list" => Ok(json!({"tools": []})),
+            "tools/call" => {
+                Err(RpcError::new(-32603, "this environment has no tools; act by `step`"))
+            }
+            _ => Err(RpcError::new(-32601, "Method not found")),
+        }),
+    };
+    match answer {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(RpcError { code, message, data }) => {
+            let error = json!({"code": code, "message": message, "data": data});
+            json!({"jsonrpc": "2.0", "id": id, "error": error})
+        }
     }
 }

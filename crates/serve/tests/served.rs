@@ -230,6 +230,82 @@ fn every_message_has_its_answer_and_the_session_goes_on() {
     assert!(matches!(socket.read(), Ok(Message::Close(_)) | Err(_)));
 }
 
+fn rpc(server: &Server, method: &str, params: &Value) -> Value {
+    let agent: ureq::Agent = ureq::Agent::config_builder().proxy(None).build().into();
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let sent = agent.post(format!("http://{}/mcp", server.address())).send_json(request);
+    let text = sent.expect("an answer").body_mut().read_to_string().expect("text");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn attach(server: &Server, id: &str) -> Socket {
+    let address = format!("ws://{}/ws?session_id={id}", server.address());
+    tungstenite::connect(address).expect("it connects").0
+}
+
+#[test]
+fn a_session_made_over_http_outlives_its_socket() {
+    let options = ServeOptions { max_sessions: 1, ..options() };
+    let server = Server::start(built_in("alfworld"), &options).expect("it starts");
+    let made = rpc(&server, "openenv/session/create", &json!({}));
+    let id = made["result"]["session_id"].as_str().expect("an id").to_owned();
+    let full = rpc(&server, "openenv/session/create", &json!({}));
+    assert_eq!(full["error"]["code"], json!(-32000));
+    assert_eq!(full["error"]["data"], json!({"active_sessions": 1, "max_sessions": 1}));
+    let mut first = attach(&server, &id);
+    say(&mut first, r#"{"type":"reset","data":{"episode_id":"e","index":2}}"#);
+    let step = say(&mut first, r#"{"type":"step","data":{"command":"look"}}"#);
+    let refused = hear(&mut attach(&server, &id));
+    assert_eq!(refused["data"]["code"], json!("SESSION_ERROR"));
+    assert!(refused["data"]["message"].to_string().contains("already has an attached WebSocket"));
+    drop(first);
+    // The socket's end takes a moment to be noticed.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let (mut again, state) = loop {
+        let mut again = attach(&server, &id);
+        let _ = again.send(Message::text(r#"{"type":"state"}"#));
+        let state = hear(&mut again);
+        if state["type"] == json!("state") {
+            break (again, state);
+        }
+        assert!(Instant::now() < deadline, "{state}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(
+        (&state["data"]["episode_id"], &state["data"]["step_count"]),
+        (&json!("e"), &json!(1))
+    );
+    let next = say(&mut again, r#"{"type":"step","data":{"command":"look"}}"#);
+    assert_eq!(next["data"]["observation"]["text"], step["data"]["observation"]["text"]);
+    let closing = rpc(&server, "openenv/session/close", &json!({"session_id": id}));
+    assert_eq!(closing["result"], json!({"session_id": id, "closed": false, "closing": true}));
+    drop(again);
+    wait_for_no_session(&server);
+    let unknown = rpc(&server, "tools/list", &json!({"session_id": id}));
+    assert_eq!(unknown["error"]["code"], json!(-32602));
+    assert_eq!(hear(&mut attach(&server, &id))["data"]["code"], json!("SESSION_ERROR"));
+    let made = rpc(&server, "openenv/session/create", &json!({}));
+    let id = made["result"]["session_id"].as_str().expect("an id").to_owned();
+    let closed = rpc(&server, "openenv/session/close", &json!({"session_id": id}));
+    assert_eq!((&closed["result"]["closed"], server.sessions()), (&json!(true), 0));
+}
+
+#[test]
+fn a_session_that_nobody_attaches_to_is_dropped() {
+    let idle = ServeOptions { idle: Duration::from_millis(100), max_sessions: 1, ..options() };
+    let server = Server::start(built_in("alfworld"), &idle).expect("it starts");
+    rpc(&server, "openenv/session/create", &json!({}));
+    std::thread::sleep(Duration::from_millis(200));
+    let made = rpc(&server, "openenv/session/create", &json!({}));
+    assert!(made["result"]["session_id"].is_string(), "its place is free again: {made}");
+    // A socket's own session has a name too, and goes with the socket.
+    let server = serve("alfworld");
+    let mut socket = connect(&server);
+    let message =
+        r#"{"type":"mcp","data":{"jsonrpc":"2.0","id":4,"method":"openenv/session/create"}}"#;
+    assert!(say(&mut socket, message)["data"]["result"]["session_id"].is_string());
+}
+
 fn wait_for_no_session(server: &Server) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while server.sessions() > 0 && Instant::now() < deadline {
