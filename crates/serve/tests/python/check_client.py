@@ -9,6 +9,7 @@ import sys
 import types
 
 from openenv.core.generic_client import GenericEnvClient
+from openenv.core.mcp_client import MCPToolClient
 from openenv.validation.graders.runtime import ObservationSchemaGrader, RewardWellFormedGrader, StateContractGrader
 from openenv.validation.runtime.collector import collect_runtime_evidence
 from openenv.validation.runtime.contracts import RuntimePlan
@@ -59,6 +60,11 @@ async def converse(url, commands):
         except RuntimeError as error:
             check("refusal", "VALIDATION_ERROR" in str(error), error)
         check("survives", (await second.state())["step_count"] == len(commands))
+    # The tool client makes its session over HTTP and attaches a socket to it.
+    async with MCPToolClient(base_url=url) as tools:
+        result = await tools.reset(episode_id="tools", index=0)
+        check("tool client", not result.done and (await tools.state()).episode_id == "tools", result)
+        check("no tools", await tools.list_tools() == [])
 
 
 if __name__ == "__main__":
