@@ -52,22 +52,21 @@ impl Drop for Served {
     }
 }
 
-fn tasks(folder: &Path, key: &str) -> PathBuf {
+fn tasks(folder: &Path) -> PathBuf {
     let path = folder.join("tasks.jsonl");
-    let lines: String = (0..6)
-        .map(|index| {
-            let split = if index < 4 { "train" } else { "test" };
-            format!("{{\"id\": \"room {index}\", \"split\": \"{split}\", \"reset\": {{\"{key}\": {index}}}}}\n")
-        })
-        .collect();
-    std::fs::write(&path, lines).expect("written");
+    let line = |index: usize| {
+        let split = if index < 4 { "train" } else { "test" };
+        format!(r#"{{"id": "room {index}", "split": "{split}", "reset": {{"data_idx": {index}}}}}"#)
+    };
+    let lines: Vec<String> = (0..6).map(line).collect();
+    std::fs::write(&path, lines.join("\n")).expect("written");
     path
 }
 
 fn options(url: &str, folder: &Path) -> EnvironmentOptions {
     EnvironmentOptions {
         url: url.to_owned(),
-        tasks: Some(tasks(folder, "data_idx")),
+        tasks: Some(tasks(folder)),
         connect_seconds: 2.0,
         answer_seconds: 2.0,
         ..EnvironmentOptions::default()
@@ -193,12 +192,12 @@ fn converse(
     }
 }
 
-fn friendly(path: &str) -> Option<String> {
-    Some(match path.split('?').next().unwrap_or_default() {
+fn friendly(path: &str) -> String {
+    match path.split('?').next().unwrap_or_default() {
         "/create" => r#"{"id": 4}"#.to_owned(),
         "/reset" | "/step" => r#"{"observation": "Here.", "reward": 0, "done": false}"#.to_owned(),
         _ => "missing".to_owned(),
-    })
+    }
 }
 
 #[test]
@@ -222,7 +221,8 @@ fn every_fault_ends_in_words_and_in_time() {
     ];
     for (fault, words) in cases {
         let folder = tempfile::tempdir().expect("a folder");
-        let url = server(move |path, _| if path == "/step" { fault() } else { friendly(path) });
+        let url =
+            server(move |path, _| if path == "/step" { fault() } else { Some(friendly(path)) });
         let quick = EnvironmentOptions {
             answer_seconds: 0.5,
             connect_seconds: 0.5,
@@ -248,7 +248,7 @@ fn a_server_that_does_not_repeat_itself_is_noticed_and_counted() {
         if path == "/step" {
             return Some(format!("{{\"observation\": \"{number}\", \"done\": false}}"));
         }
-        friendly(path)
+        Some(friendly(path))
     });
     let benchmark = agentgym::open(&options(&url, folder.path())).expect("it opens");
     let mut environment = benchmark.play();

@@ -67,7 +67,7 @@ struct Share {
 impl RemoteBench {
     pub(crate) fn run(&self, name: &str, out: &mut dyn Write) -> Result<(), Failure> {
         let theirs = self.reach.open(name)?;
-        if self.sessions.iter().any(|&count| count == 0) || self.steps == 0 || self.turns == 0 {
+        if self.sessions.contains(&0) || self.steps == 0 || self.turns == 0 {
             return Err(Failure::user("--sessions, --steps and --turns are at least 1"));
         }
         let Some(against) = &self.against else {
@@ -134,9 +134,8 @@ impl RemoteBench {
             let play = |number: usize| self.play(benchmark, &tasks, number, steps, &ready);
             let threads: Vec<_> =
                 (0..count).map(|number| scope.spawn(move || play(number))).collect();
-            let ended = threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| Err(EnvError::NotReset)));
+            let ended =
+                threads.into_iter().map(|thread| thread.join().unwrap_or(Err(EnvError::NotReset)));
             ended.collect()
         });
         let shares = shares.into_iter().collect::<Result<Vec<Share>, EnvError>>()?;
