@@ -8,11 +8,12 @@ use serde::Serialize;
 use crate::cache::SequenceCache;
 use crate::config::ModelConfig;
 use crate::error::LmError;
+use crate::kernels::dispatch::Isa;
 use crate::kernels::peak;
 use crate::model::{Model, Segment, WeightFormat};
 use crate::sampling::{self, Sampling};
 use crate::score::{ScoreOptions, ScoreRequest, score};
-use crate::train::bench::{BenchShape, peak_rss_bytes, random_parameters};
+use crate::train::bench::{BenchShape, cpu_seconds, peak_rss_bytes, random_parameters};
 
 /// What a benchmark measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,6 +26,8 @@ pub struct InferenceResult {
     pub tokens: usize,
     /// Seconds of each measurement, after one to warm up.
     pub seconds: Vec<f64>,
+    /// Processor seconds of the measurement that took fewest, all threads together, where the system tells.
+    pub cpu_seconds: Option<f64>,
     /// Tokens per second of the best measurement.
     pub tokens_per_second: f64,
     /// Useful floating-point operations per second of the best measurement.
@@ -39,18 +42,42 @@ impl InferenceResult {
         weights: WeightFormat,
         tokens: usize,
         flops: f64,
-        seconds: Vec<f64>,
+        watch: Stopwatch,
     ) -> Self {
+        let Stopwatch { seconds, cpu, .. } = watch;
         let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
         Self {
             name,
             weights,
             tokens,
             seconds,
+            cpu_seconds: cpu,
             tokens_per_second: tokens as f64 / best,
             gflops: flops / best / 1e9,
             peak_rss_bytes: peak_rss_bytes(),
         }
+    }
+}
+
+/// Times repeated work, the first time of which warms up.
+#[derive(Debug, Default)]
+struct Stopwatch {
+    warm: bool,
+    seconds: Vec<f64>,
+    cpu: Option<f64>,
+}
+
+impl Stopwatch {
+    fn time<T>(&mut self, work: impl FnOnce() -> Result<T, LmError>) -> Result<T, LmError> {
+        let (start, cpu_start) = (Instant::now(), cpu_seconds());
+        let result = work()?;
+        if std::mem::replace(&mut self.warm, true) {
+            self.seconds.push(start.elapsed().as_secs_f64());
+            if let (Some(start), Some(end)) = (cpu_start, cpu_seconds()) {
+                self.cpu = Some(self.cpu.map_or(end - start, |least| least.min(end - start)));
+            }
+        }
+        Ok(result)
     }
 }
 
@@ -99,33 +126,35 @@ pub fn decode(
         caches.push(cache);
     }
     let mut tokens = random_tokens(&mut stream, batch, config.vocab_size);
-    let mut seconds = Vec::new();
+    let mut watch = Stopwatch::default();
     for _ in 0..=repeats {
-        let start = Instant::now();
-        for _ in 0..steps {
-            let mut segments: Vec<Segment<'_>> = caches
-                .iter_mut()
-                .zip(&tokens)
-                .map(|(cache, token)| Segment {
-                    cache,
-                    tokens: std::slice::from_ref(token),
-                    wanted: 0..1,
-                })
-                .collect();
-            let hidden = inner.forward(&mut segments);
-            let logits = inner.logits(&hidden, config.vocab_size);
-            for (row, token) in tokens.iter_mut().enumerate() {
-                let sampling = Sampling::default();
-                let choice = sampling::choose(inner.isa, logits.row(row), &sampling, &mut stream);
-                *token = choice.ok_or(LmError::NotFinite { index: row, position: cached })?.token;
+        watch.time(|| {
+            for _ in 0..steps {
+                let mut segments: Vec<Segment<'_>> = caches
+                    .iter_mut()
+                    .zip(&tokens)
+                    .map(|(cache, token)| Segment {
+                        cache,
+                        tokens: std::slice::from_ref(token),
+                        wanted: 0..1,
+                    })
+                    .collect();
+                let hidden = inner.forward(&mut segments);
+                let logits = inner.logits(&hidden, config.vocab_size);
+                for (row, token) in tokens.iter_mut().enumerate() {
+                    let sampling = Sampling::default();
+                    let choice =
+                        sampling::choose(inner.isa, logits.row(row), &sampling, &mut stream);
+                    *token =
+                        choice.ok_or(LmError::NotFinite { index: row, position: cached })?.token;
+                }
             }
-        }
-        seconds.push(start.elapsed().as_secs_f64());
+            Ok(())
+        })?;
     }
-    seconds.remove(0);
     let count = batch * steps;
     let flops = count as f64 * (block_flops(config, cached as f64) + head_flops(config));
-    Ok(InferenceResult::new(shape.name, weights, count, flops, seconds))
+    Ok(InferenceResult::new(shape.name, weights, count, flops, watch))
 }
 
 /// Scores `rows` unrelated prompts of `prompt` tokens with responses of `response` tokens.
@@ -147,34 +176,66 @@ pub fn score_rows(
         .iter()
         .map(|text| ScoreRequest { prompt: &text[..prompt], response: &text[prompt..], asked: &[] })
         .collect();
-    let mut seconds = Vec::new();
+    let mut watch = Stopwatch::default();
     for _ in 0..=repeats {
-        let start = Instant::now();
-        score(&model, &requests, &ScoreOptions::default())?;
-        seconds.push(start.elapsed().as_secs_f64());
+        watch.time(|| score(&model, &requests, &ScoreOptions::default()))?;
     }
-    seconds.remove(0);
     let length = prompt + response;
     let flops = rows as f64
         * (length as f64 * block_flops(config, length as f64 / 2.0)
             + response as f64 * head_flops(config));
-    Ok(InferenceResult::new(shape.name, weights, rows * length, flops, seconds))
+    Ok(InferenceResult::new(shape.name, weights, rows * length, flops, watch))
 }
 
-/// Multiply-adds from registers on all threads at once, the best of a few tries: GFLOP/s no program can exceed.
+/// Runs one prompt of `length` tokens through a model; one measurement is the whole prompt.
+pub fn prefill_prompt(
+    shape: &BenchShape,
+    weights: WeightFormat,
+    length: usize,
+    repeats: usize,
+) -> Result<InferenceResult, LmError> {
+    let config =
+        ModelConfig { max_position: shape.config.max_position.max(length), ..shape.config.clone() };
+    let model = Model::new(&config, &random_parameters(&config), weights)?;
+    let mut stream = StreamKey::new(4, 0, 0, Purpose::Data, 0).open();
+    let tokens = random_tokens(&mut stream, length, config.vocab_size);
+    let inner = model.inner();
+    let mut watch = Stopwatch::default();
+    for _ in 0..=repeats {
+        watch.time(|| {
+            let mut cache = SequenceCache::new(inner.cache_shape());
+            let wanted = length - 1..length;
+            Ok(inner.forward(&mut [Segment { cache: &mut cache, tokens: &tokens, wanted }]))
+        })?;
+    }
+    let flops = length as f64 * block_flops(&config, length as f64 / 2.0);
+    Ok(InferenceResult::new(shape.name, weights, length, flops, watch))
+}
+
+/// [`peak_gflops_with`] the instruction set in use.
 pub fn peak_gflops() -> f64 {
-    const ROUNDS: usize = 2_000_000;
-    let isa = crate::kernels::dispatch::Isa::detect();
-    let threads = rayon::current_num_threads();
+    peak_gflops_with(Isa::active())
+}
+
+/// Multiply-adds from registers on all threads at once with one instruction set, the best of a few tries: GFLOP/s no
+/// program can exceed with it.
+pub fn peak_gflops_with(isa: Isa) -> f64 {
+    /// Seconds a try should take at least on one thread, so that clocks have settled.
+    const SECONDS: f64 = 0.05;
+    let mut rounds = 1_000;
+    let measure = |rounds: usize| {
+        let start = Instant::now();
+        let sum = peak::multiply_add_rounds(isa, rounds, std::hint::black_box(0.5));
+        std::hint::black_box(sum);
+        start.elapsed().as_secs_f64()
+    };
+    while measure(rounds) < SECONDS {
+        rounds *= 2;
+    }
     let mut best = 0.0_f64;
     for _ in 0..5 {
-        let rates = rayon::broadcast(|_| {
-            let start = Instant::now();
-            let sum = peak::multiply_add_rounds(isa, ROUNDS, std::hint::black_box(0.5));
-            std::hint::black_box(sum);
-            (ROUNDS * peak::FLOPS_PER_ROUND) as f64 / start.elapsed().as_secs_f64()
-        });
-        debug_assert_eq!(rates.len(), threads);
+        let rates =
+            rayon::broadcast(|_| (rounds * peak::flops_per_round(isa)) as f64 / measure(rounds));
         best = best.max(rates.iter().sum());
     }
     best / 1e9

@@ -69,7 +69,7 @@ pub struct ModelConfig {
     pub tied_head: bool,
     /// Whether q, k and v projections carry a bias (Qwen2).
     pub qkv_bias: bool,
-    /// Whether queries and keys are normalised per head (Qwen3).
+    /// Whether queries and keys are normalized per head (Qwen3).
     pub qk_norm: bool,
 }
 

@@ -53,9 +53,9 @@ pub struct PairPosition {
     pub teacher_at_teacher_top1: f32,
     /// log p_T of the student's choice.
     pub teacher_at_student_top1: f32,
-    /// log p_S of the realised token.
+    /// log p_S of the realized token.
     pub student_logprob: f32,
-    /// log p_T of the realised token.
+    /// log p_T of the realized token.
     pub teacher_logprob: f32,
 }
 
@@ -241,7 +241,7 @@ fn position(
     }
 }
 
-/// The second walk over the vocabulary, now that both normalisers are known.
+/// The second walk over the vocabulary, now that both normalizers are known.
 fn divergences(student: &Side<'_>, teacher: &Side<'_>, vocab: usize, tau: f32) -> Vec<f32> {
     let isa = student.model.isa();
     let chunks =

@@ -48,7 +48,7 @@ impl Default for ScoreOptions {
 /// What the model thinks of one response token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoredPosition {
-    /// Log-probability of the token that was realised.
+    /// Log-probability of the token that was realized.
     pub logprob: f32,
     /// The most likely token, the lowest id of equals.
     pub top1: u32,

@@ -122,17 +122,18 @@ fn models_large_enough_to_be_shared_between_threads_are_batch_invariant() {
 }
 
 #[test]
-fn the_portable_kernels_give_the_same_bits() {
+fn every_instruction_set_gives_the_same_bits() {
     for format in FORMATS {
         let config = config(Family::Qwen2);
         let requests = requests(&config, 11, 5, 60);
-        let fast = model(&config, 3, format);
-        let plain = model(&config, 3, format).with_isa(Isa::portable()).expect("not shared yet");
-        let options = GenerateOptions::default();
-        let [fast, plain] =
-            [fast, plain].map(|model| generate(&model, &requests, &options).expect("generated"));
-        for (fast, plain) in fast.iter().zip(&plain) {
-            assert_eq!(bits(fast), bits(plain));
+        let mut results = Isa::available().into_iter().map(|isa| {
+            let model = model(&config, 3, format).with_isa(isa).expect("not shared yet");
+            let generated = generate(&model, &requests, &GenerateOptions::default());
+            generated.expect("generated").iter().map(bits).collect::<Vec<_>>()
+        });
+        let plain = results.next().expect("plain Rust is always there");
+        for other in results {
+            assert_eq!(plain, other);
         }
     }
 }

@@ -50,7 +50,7 @@ fn check_product(seed: u64, rows: usize, inputs: usize, outputs: usize, format: 
         let rounded: Vec<f32> = values.iter().map(|value| value * scale).collect();
         assert_eq!(unpacked, rounded, "row {output} unpacked");
     }
-    for isa in [Isa::detect(), Isa::portable()] {
+    for isa in Isa::available() {
         for parallel in [false, true] {
             let mut out = Matrix::zeros(rows, outputs);
             on_threads(2, || packed.matmul(isa, &input, &mut out, parallel));
@@ -65,7 +65,7 @@ fn check_product(seed: u64, rows: usize, inputs: usize, outputs: usize, format: 
 
 #[test]
 fn products_are_one_chain_of_multiply_adds_whatever_the_blocking() {
-    // Row counts around the tile (6), the few-rows limit (24) and the row block (240); depths around the depth block (256).
+    // Row counts around the tiles (4, 6 and 12), the few-rows limit (24) and the row block (240); depths around the depth block (256).
     for (seed, &(rows, inputs, outputs)) in [
         (1, 1, 1),
         (1, 300, 130),
@@ -74,6 +74,8 @@ fn products_are_one_chain_of_multiply_adds_whatever_the_blocking() {
         (5, 20, 70),
         (6, 255, 16),
         (7, 512, 40),
+        (12, 300, 150),
+        (13, 40, 35),
         (16, 600, 64),
         (24, 300, 17),
         (25, 300, 31),
@@ -135,24 +137,34 @@ fn the_exponential_is_accurate_over_its_range() {
 }
 
 #[test]
-fn row_operations_match_their_formulas_and_both_instruction_sets_agree() {
+fn row_operations_match_their_formulas_and_all_instruction_sets_agree() {
     for length in [1, 2, 7, 8, 9, 64, 100, 515] {
         let mut stream = stream(length as u64);
         let x = normals(&mut stream, length);
         let y = normals(&mut stream, length);
-        let [fast, plain] = [Isa::detect(), Isa::portable()].map(|isa| {
+        let mut results = Isa::available().into_iter().map(|isa| {
             let mut normed = vec![0.0; length];
             elementwise::rms_norm(isa, &x, &y, 1e-6, &mut normed);
             let mut activated = vec![0.0; length];
             elementwise::silu_mul(isa, &x, &y, &mut activated);
             let mut softmax = x.clone();
-            let inverse = elementwise::softmax_unnormalised(isa, &mut softmax);
+            let inverse = elementwise::softmax_unnormalized(isa, &mut softmax);
             elementwise::scale(isa, &mut softmax, inverse);
             let sum = elementwise::sum_exp(isa, &x, 0.5);
             let kl = elementwise::kl_chunk(isa, &x, &y, 3.0, 4.0);
-            (normed, activated, softmax, sum, kl)
+            let mut in_place = x.clone();
+            elementwise::rms_norm_in_place(isa, &mut in_place, &y, 1e-6);
+            elementwise::add(isa, &mut in_place, &y);
+            elementwise::divide(isa, &mut in_place, 0.7);
+            let mut turned = x.repeat(2);
+            elementwise::rotate(isa, &mut turned, &x, &y, 0.3);
+            let largest = elementwise::max(isa, &x);
+            (normed, activated, softmax, sum, kl, in_place, turned, largest)
         });
-        assert_eq!(fast, plain, "length {length}");
+        let fast = results.next().expect("plain Rust is always there");
+        for other in results {
+            assert_eq!(fast, other, "length {length}");
+        }
         let wide: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
         let rms = (wide.iter().map(|x| x * x).sum::<f64>() / length as f64 + 1e-6).sqrt();
         let total: f64 = wide.iter().map(|x| x.exp()).sum();

@@ -59,7 +59,7 @@ impl Setting {
         Trainer::new(self.config.clone(), self.parameters.clone(), options).expect("valid model")
     }
 
-    /// Some steps of training; the final weights and optimiser state.
+    /// Some steps of training; the final weights and optimizer state.
     fn train(&self, options: TrainerOptions, steps: usize) -> (Parameters, Vec<u8>) {
         let mut trainer = self.trainer(options);
         for _ in 0..steps {
@@ -152,7 +152,7 @@ fn micro_batches_and_the_logit_budget_change_only_the_rounding() {
 }
 
 #[test]
-fn a_row_s_gradient_does_not_depend_on_its_neighbours() {
+fn a_row_s_gradient_does_not_depend_on_its_neighbors() {
     let setting = Setting::new(Family::Llama, 7);
     let alone = |rows: &[TrainRow]| {
         let mut trainer = setting.trainer(TrainerOptions::default());
@@ -358,7 +358,7 @@ fn bad_input_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_damaged_optimiser_state_is_refused_and_changes_nothing() {
+fn a_damaged_optimizer_state_is_refused_and_changes_nothing() {
     let setting = Setting::new(Family::Llama, 16);
     let (_, state) = setting.train(TrainerOptions::default(), 1);
     let mut trainer = setting.trainer(TrainerOptions::default());

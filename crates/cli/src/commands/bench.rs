@@ -5,6 +5,7 @@ mod engines;
 mod iteration;
 mod measurement;
 mod peer;
+mod prefill;
 mod score;
 mod table;
 mod train;
@@ -13,12 +14,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
+use lens_lm::kernels::dispatch::{self, Isa};
 use lens_lm::train::bench::BenchShape;
 use serde_json::json;
 
 use crate::failure::Failure;
 use measurement::Measurement;
 use peer::{Peer, Python};
+use table::Peaks;
 
 /// Measure the engine's speed next to PyTorch and llama.cpp
 #[derive(Debug, clap::Subcommand)]
@@ -62,6 +65,8 @@ pub(crate) enum Work {
     Decode,
     /// Prompts of 1,000 tokens, 30 response positions, f32 weights.
     Score,
+    /// One long prompt, f32 weights.
+    Prefill,
 }
 
 impl Work {
@@ -70,6 +75,7 @@ impl Work {
             Self::Train => "train",
             Self::Decode => "decode",
             Self::Score => "score",
+            Self::Prefill => "prefill",
         }
     }
 
@@ -78,6 +84,7 @@ impl Work {
             Self::Train => train::measure(shape, repeats),
             Self::Decode => decode::measure(shape, repeats),
             Self::Score => score::measure(shape, repeats),
+            Self::Prefill => prefill::measure(shape, repeats),
         }
     }
 
@@ -86,6 +93,7 @@ impl Work {
             Self::Train => train::peers(shape, repeats),
             Self::Decode => decode::peers(shape, repeats),
             Self::Score => score::peers(shape, repeats),
+            Self::Prefill => Vec::new(),
         }
     }
 }
@@ -93,7 +101,7 @@ impl Work {
 /// Options of `lens bench engine`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Engine {
-    /// The work to measure; all of it by default.
+    /// The work to measure; training, decoding and scoring by default.
     #[arg(long, value_delimiter = ',', value_name = "WORK")]
     work: Vec<Work>,
     /// The shapes to measure; all of them by default.
@@ -105,6 +113,10 @@ pub(crate) struct Engine {
     /// Measurements of each in one turn, after one to warm up.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
+    /// The instruction set of our side: portable, avx2 or avx512; the best of this processor, or the one in the
+    /// environment variable LENS_KERNELS, by default.
+    #[arg(long, value_name = "SET", value_parser = instruction_set)]
+    kernels: Option<Isa>,
     /// A Python that can import the peers; without it the one in the environment variable LENS_PYTHON.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
@@ -129,18 +141,22 @@ impl Engine {
         let program =
             self.python.clone().or_else(|| std::env::var_os("LENS_PYTHON").map(PathBuf::from));
         let python = Python::find(program.as_deref());
-        let peak = lens_lm::bench::peak_gflops();
+        let isa = match self.kernels {
+            Some(isa) => isa,
+            None => Isa::chosen().map_err(Failure::user)?,
+        };
+        let peaks = Peaks::measure(isa);
         if !self.json {
-            table::heading(&python, peak, out)?;
+            table::heading(&python, &peaks, out)?;
         }
         let mut rows = Vec::new();
         for work in works {
             for shape in &shapes {
-                let row = self.row(work, shape, &python)?;
+                let row = self.row(work, shape, isa, &python)?;
                 if self.json {
-                    rows.push(row.json(peak));
+                    rows.push(row.json(peaks.used));
                 } else {
-                    row.print(peak, out)?;
+                    row.print(peaks.used, out)?;
                     out.flush()?;
                 }
             }
@@ -148,7 +164,8 @@ impl Engine {
         if self.json {
             let object = json!({
                 "threads": rayon::current_num_threads(),
-                "peak_gflops": peak,
+                "instruction_set": isa.name(),
+                "peak_gflops": peaks.facts(),
                 "peers": python.facts(),
                 "rows": rows,
             });
@@ -157,14 +174,20 @@ impl Engine {
         Ok(())
     }
 
-    fn row(&self, work: Work, shape: &BenchShape, python: &Python) -> Result<table::Row, Failure> {
+    fn row(
+        &self,
+        work: Work,
+        shape: &BenchShape,
+        isa: Isa,
+        python: &Python,
+    ) -> Result<table::Row, Failure> {
         let repeats = usize::from(self.repeats);
         let peers: Vec<Peer> =
             work.peers(shape, repeats).into_iter().filter(|peer| python.can_run(peer)).collect();
         let mut ours: Option<Measurement> = None;
         let mut theirs: Vec<Option<Measurement>> = vec![None; peers.len()];
         for _ in 0..self.rounds {
-            Measurement::keep_best(&mut ours, measure_apart(work, shape, repeats)?);
+            Measurement::keep_best(&mut ours, measure_apart(work, shape, isa, repeats)?);
             for (peer, best) in peers.iter().zip(&mut theirs) {
                 Measurement::keep_best(best, python.run(peer)?);
             }
@@ -178,6 +201,10 @@ impl Engine {
     }
 }
 
+fn instruction_set(name: &str) -> Result<Isa, String> {
+    Isa::from_name(name)
+}
+
 fn shape_name(name: &str) -> Result<String, String> {
     let names: Vec<&str> = BenchShape::all().iter().map(|shape| shape.name).collect();
     if names.contains(&name) {
@@ -187,8 +214,14 @@ fn shape_name(name: &str) -> Result<String, String> {
 }
 
 /// Runs one measurement in a process of its own, so that its peak memory is its own as well.
-fn measure_apart(work: Work, shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
+fn measure_apart(
+    work: Work,
+    shape: &BenchShape,
+    isa: Isa,
+    repeats: usize,
+) -> Result<Measurement, Failure> {
     let output = Command::new(std::env::current_exe()?)
+        .env(dispatch::VARIABLE, isa.name())
         .args(["bench", "measure", work.name(), shape.name, &repeats.to_string()])
         .output()?;
     Measurement::from_output("lens bench measure", &output)

@@ -12,7 +12,7 @@ unsafe impl Zeroable for Line {}
 // SAFETY: as above.
 unsafe impl Pod for Line {}
 
-/// A zero-initialised buffer of plain numbers, aligned to 64 bytes.
+/// A zero-initialized buffer of plain numbers, aligned to 64 bytes.
 #[derive(Clone)]
 pub struct AlignedBuf<T> {
     lines: Vec<Line>,

@@ -11,12 +11,12 @@ use rayon::prelude::*;
 use super::dispatch::Isa;
 use super::elementwise;
 use super::matrix::{Matrix, PANEL};
-use super::tile::{self, Element, Finish, Panels, Rows, Side, TILE_ROWS};
+use super::tile::{self, Element, Finish, Panels, Rows, Side};
 
 /// Positions in a page.
 pub(crate) const PAGE: usize = PANEL;
 /// Query rows that share one walk over the keys.
-const QUERY_ROWS: usize = 4 * TILE_ROWS;
+const QUERY_ROWS: usize = 24;
 /// Bytes of keys (or values) that all query rows use before the walk goes on: they stay in the first-level cache.
 const REUSED_BYTES: usize = 16 << 10;
 /// Query positions of one task.
@@ -173,7 +173,8 @@ unsafe fn query_block<E: Element>(
     grow(&mut scratch.mixed, rows * width);
     grow(&mut scratch.inverse_sums, rows);
     let block_start = shape.block_start(layer, kv_head);
-    let tiles = (0..rows).step_by(TILE_ROWS).map(|first| first..rows.min(first + TILE_ROWS));
+    let height = tile::tile_rows(isa);
+    let tiles = (0..rows).step_by(height).map(|first| first..rows.min(first + height));
     for row in 0..rows {
         let query = &queries.row(segment.first_row + token_of(row))[column_of(row)..][..head_dim];
         scratch.queries[row * head_dim..][..head_dim].copy_from_slice(query);
@@ -211,7 +212,7 @@ unsafe fn query_block<E: Element>(
         for row in tile {
             let (seen, unseen) =
                 scratch.scores[row * stride..][..tile_limit].split_at_mut(limit_of(row));
-            scratch.inverse_sums[row] = elementwise::softmax_unnormalised(isa, seen);
+            scratch.inverse_sums[row] = elementwise::softmax_unnormalized(isa, seen);
             // Later keys of the tile add `0 * value`, which leaves a sum as it is.
             unseen.fill(0.0);
         }

@@ -10,7 +10,7 @@ const LANES: usize = 8;
 
 /// The exponential, within 1.5 units in the last place. Its argument is held between -87.3 and 88.3, where the result is
 /// a normal number: smaller results than 1e-38 become that, larger ones than 2e38 that. Written so that a loop over it
-/// vectorises.
+/// vectorizes.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Adding and subtracting this rounds to a whole number, which is then found in the lowest bits.
@@ -112,7 +112,7 @@ dispatched! {
     }
 
     /// Turns scores into exponentials relative to their maximum and gives one over their sum.
-    pub fn softmax_unnormalised(scores: &mut [f32]) -> f32 {
+    pub fn softmax_unnormalized(scores: &mut [f32]) -> f32 {
         let max = maximum(scores);
         let mut lanes = [0.0_f32; LANES];
         let mut whole = scores.chunks_exact_mut(LANES);
@@ -165,7 +165,7 @@ dispatched! {
     }
 
     /// A chunk's share of KL(p || q) = sum of p ln(p/q) + q - p, with `p = exp(a - log_a)`, `q = exp(b - log_b)`.
-    /// Over the whole vocabulary `q - p` sums to zero; with it, errors of the two normalisers cancel to first
+    /// Over the whole vocabulary `q - p` sums to zero; with it, errors of the two normalizers cancel to first
     /// order, so even a tiny divergence keeps its digits.
     pub fn kl_chunk(a: &[f32], b: &[f32], log_a: f32, log_b: f32) -> f32 {
         let mut lanes = [0.0_f32; LANES];

@@ -8,14 +8,14 @@ use rayon::prelude::*;
 use super::aligned::AlignedBuf;
 use super::dispatch::{Isa, dispatched};
 use super::matrix::{Matrix, PANEL};
-use super::tile::{self, Element, Finish, Panels, Rows, Side, TILE_ROWS};
+use super::tile::{self, Element, Finish, Panels, Rows, Side};
 
 /// Depth of one block: a panel block of f32 (16 KiB) stays in the first-level cache while rows walk past it.
 const DEPTH_BLOCK: usize = 256;
 /// Rows of one block: together with a depth block they stay in the second-level cache.
-const ROW_BLOCK: usize = 40 * TILE_ROWS;
+const ROW_BLOCK: usize = 240;
 /// Up to this many rows the weights are the stream and are read in storage order.
-const FEW_ROWS: usize = 4 * TILE_ROWS;
+const FEW_ROWS: usize = 24;
 /// Multiply-adds below which a product is not worth sharing between threads.
 const PARALLEL_WORK: usize = 1 << 17;
 
@@ -27,7 +27,7 @@ pub enum WeightFormat {
     F32,
     /// Rounded to bfloat16.
     Bf16,
-    /// Rounded to 8-bit integers with one scale an output row.
+    /// Rounded to 8-bit integers with one scale per output row.
     Int8,
 }
 
@@ -305,6 +305,11 @@ impl Packed {
                 .step_by(DEPTH_BLOCK)
                 .map(|start| start..self.inputs.min(start + DEPTH_BLOCK))
         };
+        let together = tile::panels_together(isa);
+        let groups = || {
+            let starts = panels.clone().step_by(together);
+            starts.map(|start| start..panels.end.min(start + together))
+        };
         let mut first = rows.start;
         while first < rows.end {
             let block = first..rows.end.min(first + ROW_BLOCK);
@@ -323,16 +328,16 @@ impl Packed {
                     );
                 }
             };
-            if block.len() <= TILE_ROWS {
+            if block.len() <= tile::single_pass_rows(isa) {
                 // One tile of rows: no weight is used twice, so nothing is gained by cutting the depth.
                 run(panels.clone(), 0..self.inputs);
             } else if block.len() <= FEW_ROWS {
-                for panel in panels.clone() {
-                    depths().for_each(|depth| run(panel..panel + 1, depth));
+                for group in groups() {
+                    depths().for_each(|depth| run(group.clone(), depth));
                 }
             } else {
                 for depth in depths() {
-                    panels.clone().for_each(|panel| run(panel..panel + 1, depth.clone()));
+                    groups().for_each(|group| run(group, depth.clone()));
                 }
             }
             first = block.end;

@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::dispatch::Isa;
 use super::train_matrix::{MatMut, MatRef};
-use super::train_tile::{Left, PANEL, STRIP, run_block};
+use super::train_tile::{Left, PANEL, run_block, strip_rows};
 
 /// Inner indices per block: a block of a panel stays in the first-level cache.
 const DEPTH: usize = 384;
@@ -138,6 +139,11 @@ fn out_of_line_panel(rows: &mut [[f32; PANEL]], b: MatRef<'_>, first: usize, wid
 
 /// `dst = a * b`, or `dst += a * b` when `accumulate`, on the calling thread.
 pub(crate) fn multiply(dst: &mut MatMut<'_>, a: MatRef<'_>, b: Panels<'_>, accumulate: bool) {
+    multiply_with(Isa::active(), dst, a, b, accumulate);
+}
+
+/// [`multiply`] with an instruction set of the caller's choice.
+fn multiply_with(isa: Isa, dst: &mut MatMut<'_>, a: MatRef<'_>, b: Panels<'_>, accumulate: bool) {
     assert_eq!(a.cols, b.depth, "inner sizes differ");
     assert_eq!((dst.rows, dst.cols), (a.rows, b.cols), "outer sizes differ");
     if b.depth == 0 && !accumulate {
@@ -146,6 +152,7 @@ pub(crate) fn multiply(dst: &mut MatMut<'_>, a: MatRef<'_>, b: Panels<'_>, accum
         }
     }
     let direct = a.col_stride == 1 && dst.cols < PACK_COLS;
+    let height = strip_rows(isa);
     let mut strips = STRIPS.take();
     for rows in parts(dst.rows, ROWS) {
         for depth in parts(b.depth, DEPTH) {
@@ -153,16 +160,20 @@ pub(crate) fn multiply(dst: &mut MatMut<'_>, a: MatRef<'_>, b: Panels<'_>, accum
                 let start = rows.start * a.row_stride + depth.start;
                 Left {
                     data: &a.data[start..],
-                    strip: STRIP * a.row_stride,
+                    strip: height * a.row_stride,
                     row: a.row_stride,
                     depth: 1,
                 }
             } else {
-                pack_strips(&mut strips, a, &rows, &depth);
-                Left { data: &strips, strip: STRIP * depth.len(), row: 1, depth: STRIP }
+                match height {
+                    12 => pack_strips::<12>(&mut strips, a, &rows, &depth),
+                    6 => pack_strips::<6>(&mut strips, a, &rows, &depth),
+                    _ => pack_strips::<4>(&mut strips, a, &rows, &depth),
+                }
+                Left { data: &strips, strip: height * depth.len(), row: 1, depth: height }
             };
             let add = accumulate || depth.start > 0;
-            run_block(dst, rows.clone(), &left, b, depth, add);
+            run_block(isa, dst, rows.clone(), &left, b, depth, add);
         }
     }
     STRIPS.set(strips);
@@ -175,8 +186,13 @@ fn parts(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).map(move |part| part * size..((part + 1) * size).min(length))
 }
 
-/// Copies a block of `a` into strips of six rows, each strip by inner index.
-fn pack_strips(strips: &mut Vec<f32>, a: MatRef<'_>, rows: &Range<usize>, depth: &Range<usize>) {
+/// Copies a block of `a` into strips of rows, each strip by inner index.
+fn pack_strips<const STRIP: usize>(
+    strips: &mut Vec<f32>,
+    a: MatRef<'_>,
+    rows: &Range<usize>,
+    depth: &Range<usize>,
+) {
     let needed = rows.len().next_multiple_of(STRIP) * depth.len();
     if strips.len() < needed {
         strips.resize(needed, 0.0);
@@ -308,6 +324,8 @@ mod tests {
         let shapes = [
             (1, 1, 1),
             (6, 16, 4),
+            (12, 32, 4),
+            (25, 48, 9),
             (7, 5, 3),
             (33, 70, 17),
             (200, 40, 400),
@@ -321,8 +339,18 @@ mod tests {
                 let b_view = if tb { MatRef::new(&b, n, k).t() } else { MatRef::new(&b, k, n) };
                 let mut buffer = vec![f32::NAN; panels_len(k, n)];
                 let panels = Panels::par_pack(&mut buffer, b_view);
-                let mut dst = vec![f32::NAN; m * (n + 3)];
-                multiply(&mut MatMut::strided(&mut dst, m, n, n + 3), a_view, panels, false);
+                let mut results = Isa::available().into_iter().map(|isa| {
+                    let mut dst = vec![f32::NAN; m * (n + 3)];
+                    let view = &mut MatMut::strided(&mut dst, m, n, n + 3);
+                    multiply_with(isa, view, a_view, panels, false);
+                    dst
+                });
+                let dst = results.next().expect("plain Rust is always there");
+                for other in results {
+                    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect();
+                    let [one, other]: [Vec<u32>; 2] = [bits(&dst), bits(&other)];
+                    assert_eq!(one, other, "{m} {n} {k} {ta} {tb}");
+                }
                 for (i, row) in dst.chunks(n + 3).enumerate() {
                     for (j, &got) in row[..n].iter().enumerate() {
                         let left =

@@ -1,10 +1,12 @@
-//! Element-wise kernels of training: norms, activations, softmax, the optimiser.
+//! Element-wise kernels of training: norms, activations, softmax, the optimizer.
 //!
-//! Each kernel is written once, in plain Rust over short arrays of lanes, and compiled twice: for any
-//! processor, and with AVX2 and FMA enabled, where the compiler turns the lanes into vectors. Both
+//! Each kernel is written once, in plain Rust over short arrays of lanes, and compiled several times: for
+//! any processor, and with AVX2 or AVX-512 enabled, where the compiler turns the lanes into vectors. All
 //! versions round alike, because fused multiply-adds are spelled out and sums have a fixed order.
 
-/// Compiles a kernel for AVX2 and FMA as well and picks at run time.
+use super::dispatch::{Isa, Kind};
+
+/// Compiles a kernel for AVX2 and AVX-512 as well and picks the active instruction set at run time.
 macro_rules! dispatched {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$meta])*
@@ -13,24 +15,31 @@ macro_rules! dispatched {
             fn portable($($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx2,fma")]
-                fn vectorised($($arg: $ty),*) $(-> $ret)? {
-                    portable($($arg),*)
-                }
-                if std::arch::is_x86_feature_detected!("avx2")
-                    && std::arch::is_x86_feature_detected!("fma")
-                {
-                    // SAFETY: the processor has both features, as just checked.
-                    return unsafe { vectorised($($arg),*) };
-                }
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $ty),*) $(-> $ret)? {
+                portable($($arg),*)
             }
-            portable($($arg),*)
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+            fn avx512($($arg: $ty),*) $(-> $ret)? {
+                portable($($arg),*)
+            }
+
+            match Isa::active().kind() {
+                Kind::Portable => portable($($arg),*),
+                // SAFETY: the value exists only if the processor has AVX2 and FMA.
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: the value exists only if the processor has these parts of AVX-512.
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512 => unsafe { avx512($($arg),*) },
+            }
         }
     )*};
 }
 
-/// Lanes of a running sum: two AVX2 registers.
+/// Lanes of a running sum: one AVX-512 register or two AVX2 registers.
 const LANES: usize = 16;
 
 /// `e^x` within two units in the last place, zero below -87.7; NaN stays NaN, and nothing overflows to infinity.
@@ -180,10 +189,12 @@ dispatched! {
         let half = cos.len();
         let (x_low, x_high) = x.split_at(half);
         let (out_low, out_high) = out.split_at_mut(half);
-        for i in 0..half.min(sin.len()).min(x_high.len()).min(out_low.len()).min(out_high.len()) {
-            let (c, s) = (cos[i] * factor, sin[i] * factor);
-            out_low[i] = x_low[i] * c - x_high[i] * s;
-            out_high[i] = x_high[i] * c + x_low[i] * s;
+        let angles = cos.iter().zip(sin);
+        let rows = out_low.iter_mut().zip(out_high).zip(x_low.iter().zip(x_high));
+        for (((low, high), (&a, &b)), (&cos, &sin)) in rows.zip(angles) {
+            let (c, s) = (cos * factor, sin * factor);
+            *low = a * c - b * s;
+            *high = b * c + a * s;
         }
     }
 

@@ -91,7 +91,7 @@ impl Model {
             inner: Arc::new(Inner {
                 config: config.clone(),
                 kv_format,
-                isa: Isa::detect(),
+                isa: Isa::chosen().map_err(LmError::Setting)?,
                 rope: Rope::new(config),
                 weights: Weights::pack(config, values, format)?,
                 scratch: ScratchPool::default(),

@@ -16,7 +16,7 @@ pub(crate) type Values<'a> = dyn Fn(&str) -> Result<Cow<'a, [f32]>, LmError> + '
 pub(crate) struct Layer {
     pub(crate) input_norm: Vec<f32>,
     pub(crate) post_norm: Vec<f32>,
-    /// Empty unless queries and keys are normalised.
+    /// Empty unless queries and keys are normalized.
     pub(crate) q_norm: Vec<f32>,
     pub(crate) k_norm: Vec<f32>,
     /// Queries, keys and values below one another.

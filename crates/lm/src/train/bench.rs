@@ -224,7 +224,7 @@ pub fn peak_rss_bytes() -> Option<u64> {
 }
 
 /// Processor time of this process so far, where the system tells.
-fn cpu_seconds() -> Option<f64> {
+pub(crate) fn cpu_seconds() -> Option<f64> {
     /// Linux counts in hundredths of a second here, whatever the kernel's own clock.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;

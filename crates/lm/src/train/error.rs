@@ -8,6 +8,9 @@ pub enum TrainError {
     /// The model's shape cannot be trained.
     #[error("model configuration: {0}")]
     Config(String),
+    /// The instruction set that was asked for is not there.
+    #[error("{0}")]
+    Kernels(String),
     /// A parameter is absent.
     #[error("parameter `{name}` is missing: the configuration asks for it with shape {shape:?}")]
     MissingParameter {
@@ -53,8 +56,8 @@ pub enum TrainError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Optimiser settings that make no sense.
-    #[error("optimiser setting `{name}` is {value}: {expected}")]
+    /// Optimizer settings that make no sense.
+    #[error("optimizer setting `{name}` is {value}: {expected}")]
     Optimizer {
         /// The setting.
         name: &'static str,
@@ -63,10 +66,10 @@ pub enum TrainError {
         /// What it should be.
         expected: &'static str,
     },
-    /// A saved optimiser state that does not fit this model.
-    #[error("optimiser state: {0}")]
+    /// A saved optimizer state that does not fit this model.
+    #[error("optimizer state: {0}")]
     State(String),
-    /// The optimiser state could not be written.
-    #[error("optimiser state could not be written: {0}")]
+    /// The optimizer state could not be written.
+    #[error("optimizer state could not be written: {0}")]
     Write(#[from] std::io::Error),
 }

@@ -1,6 +1,6 @@
 //! Where each parameter lies in the flat vectors of weights, gradients and moments.
 //!
-//! One flat vector makes the optimiser a single pass, and putting q, k, v (and gate, up) side by side lets
+//! One flat vector makes the optimizer a single pass, and putting q, k, v (and gate, up) side by side lets
 //! one matrix product serve all of them. Hugging Face names stay the only names outside this module.
 
 use std::ops::Range;

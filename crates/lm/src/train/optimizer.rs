@@ -76,7 +76,7 @@ impl AdamWConfig {
     }
 }
 
-/// The optimiser's memory: both moments of every parameter and the number of steps taken.
+/// The optimizer's memory: both moments of every parameter and the number of steps taken.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Moments {
     pub(super) first: Vec<f32>,

@@ -93,7 +93,7 @@ impl LossReport {
     }
 }
 
-/// What one optimiser step did.
+/// What one optimizer step did.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StepReport {
     /// Global norm of the gradient before clipping; not finite when the step was skipped for that reason.
@@ -102,6 +102,6 @@ pub struct StepReport {
     pub clipped: bool,
     /// Whether the loss or the gradient was not finite: then nothing was updated and the gradient was dropped.
     pub skipped_non_finite: bool,
-    /// Optimiser steps taken so far.
+    /// Optimizer steps taken so far.
     pub step: u64,
 }

@@ -1,4 +1,4 @@
-//! The optimiser's state as safetensors, so that a run continues with the same bytes.
+//! The optimizer's state as safetensors, so that a run continues with the same bytes.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! The trainer: weights, gradient and optimiser of one model.
+//! The trainer: weights, gradient and optimizer of one model.
 
 use rayon::prelude::*;
 
@@ -12,6 +12,7 @@ use super::pass::{Keep, Pass, PassOptions};
 use super::report::{LossReport, RowReport, StepReport};
 use super::row::{Heads, PromptedRow, RowLimits, TrainRow, check_row, check_tokens};
 use crate::config::ModelConfig;
+use crate::kernels::dispatch::Isa;
 use crate::tensor::{Parameters, Tensor};
 
 /// How a trainer works, apart from the model.
@@ -75,6 +76,7 @@ impl Trainer {
         options: TrainerOptions,
     ) -> Result<Self, TrainError> {
         check_config(&config, &options)?;
+        Isa::chosen().map_err(TrainError::Kernels)?;
         let layout = Layout::new(&config);
         let mut weights = vec![0.0; layout.total];
         for entry in &layout.entries {
@@ -115,7 +117,7 @@ impl Trainer {
         &self.config
     }
 
-    /// Optimiser steps taken so far.
+    /// Optimizer steps taken so far.
     pub fn steps(&self) -> u64 {
         self.moments.step
     }
@@ -299,7 +301,7 @@ impl Trainer {
         self.rope.grow(&self.config, longest);
     }
 
-    /// Applies the accumulated gradient and clears it. When the loss or the gradient is not finite, weights and optimiser
+    /// Applies the accumulated gradient and clears it. When the loss or the gradient is not finite, weights and optimizer
     /// stay as they are, the gradient is dropped and the report says so.
     pub fn step(&mut self, config: &AdamWConfig) -> Result<StepReport, TrainError> {
         config.check()?;
