@@ -148,8 +148,9 @@ fn row_operations_match_their_formulas_and_all_instruction_sets_agree() {
             let mut activated = vec![0.0; length];
             elementwise::silu_mul(isa, &x, &y, &mut activated);
             let mut softmax = x.clone();
-            let inverse = elementwise::softmax_unnormalized(isa, &mut softmax);
-            elementwise::scale(isa, &mut softmax, inverse);
+            let shift = elementwise::max(isa, &softmax);
+            let total = elementwise::exponentials(isa, &mut softmax, shift);
+            elementwise::scale(isa, &mut softmax, 1.0 / total);
             let sum = elementwise::sum_exp(isa, &x, 0.5);
             let kl = elementwise::kl_chunk(isa, &x, &y, 3.0, 4.0);
             let mut in_place = x.clone();

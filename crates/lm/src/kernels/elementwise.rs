@@ -111,22 +111,21 @@ dispatched! {
         }
     }
 
-    /// Turns scores into exponentials relative to their maximum and gives one over their sum.
-    pub fn softmax_unnormalized(scores: &mut [f32]) -> f32 {
-        let max = maximum(scores);
+    /// Turns scores into exponentials relative to `shift` and gives their sum.
+    pub fn exponentials(scores: &mut [f32], shift: f32) -> f32 {
         let mut lanes = [0.0_f32; LANES];
         let mut whole = scores.chunks_exact_mut(LANES);
         for chunk in &mut whole {
             for (lane, score) in lanes.iter_mut().zip(chunk) {
-                *score = exp(*score - max);
+                *score = exp(*score - shift);
                 *lane += *score;
             }
         }
         for (lane, score) in lanes.iter_mut().zip(whole.into_remainder()) {
-            *score = exp(*score - max);
+            *score = exp(*score - shift);
             *lane += *score;
         }
-        1.0 / join(lanes)
+        join(lanes)
     }
 
     /// Multiplies a row by a number.
