@@ -78,7 +78,8 @@ fn write(run: &Path, records: &Records) {
                   [rollout]\nmax_response_tokens = 64\n[train]\nsteps = 24\nbatch_size = 64\n";
     fs::write(run.join("config.toml"), config).expect("a file");
     let text = |lines: &[&[Value]]| -> String {
-        lines.iter().flat_map(|lines| lines.iter()).map(|line| format!("{line}\n")).collect()
+        let lines: Vec<String> = lines.concat().iter().map(Value::to_string).collect();
+        lines.join("\n") + "\n"
     };
     let metrics =
         text(&[&records.evals[..1], &records.batches, &records.steps, &records.evals[1..]]);

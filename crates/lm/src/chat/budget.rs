@@ -103,8 +103,8 @@ fn measure(value: &Value, depth: usize, bytes: &mut usize, items: &mut usize) ->
 /// The mark behind tags: `text` is what the block behind it writes each time.
 fn bound(state: &mut State, text: usize, values: Rest<Value>) -> Result<bool, Error> {
     charge(state, text)?;
-    for value in values.iter() {
-        measured(value)?;
+    for value in values.0 {
+        measured(&value)?;
     }
     Ok(true)
 }

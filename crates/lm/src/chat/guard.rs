@@ -145,14 +145,13 @@ impl Guard<'_> {
     fn set(&mut self, start: usize, tag: &str, rest: &str, close: &str) -> Result<(), Refusal> {
         self.out.push_str(tag);
         let target = &rest[..rest.find(['=', '|']).unwrap_or(rest.len())];
-        match rest[target.len()..].starts_with('=') {
-            true => self.mark(target, close),
-            false => {
-                self.begin(start, "set")?;
-                if let Some(open) = self.open.last_mut() {
-                    open.bound = target.trim().to_owned();
-                }
-            }
+        if rest[target.len()..].starts_with('=') {
+            self.mark(target, close);
+            return Ok(());
+        }
+        self.begin(start, "set")?;
+        if let Some(open) = self.open.last_mut() {
+            open.bound = target.trim().to_owned();
         }
         Ok(())
     }
@@ -275,7 +274,7 @@ impl Guard<'_> {
     }
 
     fn refusal(&self, at: usize, problem: &str) -> Refusal {
-        let line = 1 + self.source.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count();
+        let line = 1 + self.source[..at].matches('\n').count();
         Refusal { line, problem: problem.to_owned() }
     }
 }

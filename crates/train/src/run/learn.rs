@@ -49,11 +49,15 @@ impl Run {
                 })
             });
             let learned = learning.steps(&terms, progress, &mut |progress| {
-                stages.try_iter().for_each(|stage| progress.exploring(number, stage));
+                for stage in stages.try_iter() {
+                    progress.exploring(number, stage);
+                }
             });
             let seconds = started.elapsed().as_secs_f64();
             if learned.is_ok() {
-                stages.iter().for_each(|stage| progress.exploring(number, stage));
+                for stage in &stages {
+                    progress.exploring(number, stage);
+                }
             }
             (explorer.join(), learned.map(|()| seconds))
         });
