@@ -11,7 +11,7 @@ mod tiny;
 
 use tiny::{build_models, sets, settings};
 
-/// Optimiser steps of the run.
+/// Optimizer steps of the run.
 const STEPS: u32 = 140;
 /// How often the run is killed.
 const KILLS: u32 = 50;

@@ -232,7 +232,7 @@ section! {
     Task {
         /// Which benchmark; splits, turn limit and history follow it unless they are set.
         benchmark: String = "alfworld".to_owned(),
-        /// The official data (a folder or archive); empty means the games or catalogue that are built in.
+        /// The official data (a folder or archive); empty means the games or catalog that are built in.
         data: PathBuf = PathBuf::new(),
         /// Which goals WebShop's sessions have: "synthetic" (default) or "human", the paper's.
         goals: String = String::new(),

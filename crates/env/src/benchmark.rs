@@ -27,7 +27,7 @@ pub struct SplitInfo {
     pub tasks: usize,
 }
 
-/// Games, catalogues and splits, shared by any number of running episodes.
+/// Games, catalogs and splits, shared by any number of running episodes.
 pub trait Benchmark: Send + Sync {
     /// What is fixed about this benchmark: name, splits, limits, prompt, score.
     fn profile(&self) -> &Profile;

@@ -1,6 +1,6 @@
 //! The benchmarks behind one pair of traits.
 //!
-//! A [`Benchmark`] is the immutable part: games, catalogues, splits. It is shared (`Arc`) by any number
+//! A [`Benchmark`] is the immutable part: games, catalogs, splits. It is shared (`Arc`) by any number
 //! of [`Environment`]s, each of which is one running episode that owns nothing global, is `Send`, and
 //! can be copied at any turn ([`Environment::snapshot`]) and put back ([`Environment::restore`]).
 //! The pair is shaped by the method: validation restores a state in the middle of an episode twice,

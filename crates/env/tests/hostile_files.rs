@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lens_env::EnvError;
 use lens_env::alfworld::{archive, replay};
-use lens_env::webshop::catalogue::load_nouns;
+use lens_env::webshop::catalog::load_nouns;
 
 /// What `work` says; a stall fails the test instead of hanging it.
 fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

@@ -8,7 +8,7 @@ mod scienceworld;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lens_env::scienceworld::catalogue::{TASK_TYPES, TaskType};
+use lens_env::scienceworld::catalog::{TASK_TYPES, TaskType};
 use lens_env::scienceworld::golden::{self, Call, Episode, Recording};
 use lens_env::scienceworld::{Replay, ScienceWorld};
 use lens_env::{Actions, Environment, Status};
@@ -93,7 +93,7 @@ fn recorded_episodes_come_out_the_same() {
 /// Plays an episode through the environment, which asks only what a prompt shows and what draws random numbers, and
 /// restores a state in the middle in both ways.
 fn check_environment(benchmark: &Arc<ScienceWorld>, episode: &Episode) {
-    let kind = TaskType::find(&episode.task).expect("a recorded task is in the catalogue");
+    let kind = TaskType::find(&episode.task).expect("a recorded task is in the catalog");
     let mut environment = benchmark.scienceworld_environment();
     let mut view = environment.reset(&kind.task(episode.variation)).unwrap();
     assert_eq!(view.task, episode.task_description, "{}", episode.id);
@@ -186,7 +186,7 @@ fn the_solver_finds_the_recorded_solutions() {
             .iter()
             .find(|episode| episode.simplification == "easy" && episode.gold.is_some());
         let recorded = recorded.expect("every task has a recorded solution");
-        let kind = TaskType::find(&recorded.task).expect("a recorded task is in the catalogue");
+        let kind = TaskType::find(&recorded.task).expect("a recorded task is in the catalog");
         let path = benchmark.gold_path(&kind.task(recorded.variation)).unwrap();
         if Some(&path.actions) != recorded.gold.as_ref() {
             other.push(recorded.task.as_str());

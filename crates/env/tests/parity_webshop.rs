@@ -175,7 +175,7 @@ fn rewards_without_a_noun_table_are_close() {
     let (Some(replayer), Some(shared)) = (replayer(), shared()) else { return };
     let exact = &replayer.synthetic;
     let rough = Shop::open(&shared.join("data/webshop"), None, ShopSettings::default()).unwrap();
-    let products = exact.catalogue().products.len();
+    let products = exact.catalog().products.len();
     let (mut tried, mut different) = (0_u32, 0_u32);
     for goal in (0..exact.goals().len()).step_by(7) {
         for step in 0..8 {

@@ -6,7 +6,7 @@ mod scienceworld;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lens_env::scienceworld::catalogue::TaskType;
+use lens_env::scienceworld::catalog::TaskType;
 use lens_env::scienceworld::gateway::Argument;
 use lens_env::scienceworld::{ScienceWorld, ScienceWorldEnvironment};
 use lens_env::{Environment, Task, View};

@@ -8,7 +8,7 @@ mod scienceworld;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use lens_env::scienceworld::catalogue::{TASK_TYPES, TaskType};
+use lens_env::scienceworld::catalog::{TASK_TYPES, TaskType};
 use lens_env::scienceworld::{Replay, Rules, ScienceWorld, scoring};
 use lens_env::{Actions, Benchmark, EnvError, Environment, Status, Task, View};
 
@@ -68,7 +68,7 @@ fn courses() -> Vec<(Task, Vec<&'static str>)> {
 }
 
 #[test]
-fn the_catalogue_is_the_simulators() {
+fn the_catalog_is_the_simulators() {
     let Some(benchmark) = shared_benchmark() else { return };
     let mut seat = benchmark.pool().seat().unwrap();
     let mut names: Vec<&str> = TASK_TYPES.iter().map(|kind| kind.name).collect();
@@ -177,8 +177,8 @@ fn an_ambiguous_action_is_asked_about() {
     assert!(environment.valid_actions().unwrap().len() > 100);
     // Anything but a number cancels the question.
     environment.step("open door").unwrap();
-    let cancelled = environment.step("look around").unwrap();
-    assert!(cancelled.observation.starts_with("Unknown action."), "{}", cancelled.observation);
+    let canceled = environment.step("look around").unwrap();
+    assert!(canceled.observation.starts_with("Unknown action."), "{}", canceled.observation);
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn streaming_equals_decoding_at_once_for_real_tokens() {
         pieces.push(stream.push(id).expect("decodes"));
     }
     let rest = stream.finish().expect("decodes");
-    // The tokenizer normalises (NFC), so what comes back is the decoded text, not the source.
+    // The tokenizer normalizes (NFC), so what comes back is the decoded text, not the source.
     assert_eq!(pieces.concat() + &rest, tokenizer.decode_text(&ids).expect("decodes"));
     assert!(
         pieces.iter().filter(|piece| piece.is_empty()).count() > 3,

@@ -46,7 +46,7 @@ pub enum Purpose {
     Evaluation = 8,
     /// Initial weights of a fresh model.
     Weights = 9,
-    /// Generated games, catalogues and other data.
+    /// Generated games, catalogs and other data.
     Data = 10,
     /// Resampling in statistics.
     Bootstrap = 11,

@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_castagnolis() {
-        // CRC-32C of "123456789" is 0xe3069283 in every catalogue of checksums.
+        // CRC-32C of "123456789" is 0xe3069283 in every catalog of checksums.
         let unmasked = masked_crc(b"123456789").wrapping_sub(0xa282_ead8).rotate_left(15);
         assert_eq!(unmasked, 0xe306_9283);
     }

@@ -137,7 +137,7 @@ impl Goal {
         kind.shape().replace("@o", object_type).replace("@t", target_type)
     }
 
-    /// Recognises the tokens of a `(:goal ...)` form, in lower case; types keep their `type` ending.
+    /// Recognizes the tokens of a `(:goal ...)` form, in lower case; types keep their `type` ending.
     pub(crate) fn from_tokens<'a>(tokens: &[&'a str]) -> Option<(TaskKind, &'a str, &'a str)> {
         TaskKind::ALL.iter().find_map(|&kind| {
             let shape = kind.shape().to_ascii_lowercase();

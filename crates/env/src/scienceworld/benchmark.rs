@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::admission;
-use super::catalogue::{Split, TaskType};
+use super::catalog::{Split, TaskType};
 use super::environment::{Replay, ScienceWorldEnvironment};
 use super::gold::{GoldPath, GoldStore};
 use super::java::Java;

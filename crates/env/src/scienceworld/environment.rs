@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::benchmark::ScienceWorld;
-use super::catalogue::TaskType;
+use super::catalog::TaskType;
 use super::episode::{self, Episode, FIRST_ACTION, Record};
 use super::gateway::GatewayError;
 use super::pool::Seat;
@@ -307,7 +307,7 @@ fn load(
         }
         let description = simulator.task_description()?;
         let templates = simulator.templates()?;
-        simulator.forget_catalogue()?;
+        simulator.forget_catalog()?;
         Ok(Ok((description, templates)))
     })
 }

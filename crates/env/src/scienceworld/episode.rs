@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::catalogue::TaskType;
+use super::catalog::TaskType;
 use super::host::Shared;
 use super::scoring;
 use super::simulator::Standing;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::benchmark::{Rules, SOLVER_PATIENCE};
-use super::catalogue::TaskType;
+use super::catalog::TaskType;
 use super::episode::FIRST_ACTION;
 use super::gateway::GatewayError;
 use super::package::JAR_SHA256;
@@ -96,7 +96,7 @@ pub(super) fn solve(
     // Played with the questions that an episode asks: they are what can make it come out differently.
     let played = world.turn(|simulator| {
         simulator.load(kind.name, variation, &rules.simplifications)?;
-        simulator.forget_catalogue()?;
+        simulator.forget_catalog()?;
         for (index, action) in
             std::iter::once(FIRST_ACTION).chain(actions.iter().map(String::as_str)).enumerate()
         {

@@ -261,7 +261,7 @@ impl Episode {
                 &self.task_description,
                 &simulator.task_description()?,
             );
-            simulator.forget_catalogue()
+            simulator.forget_catalog()
         })?;
         for step in &self.steps {
             comparison.step = Some(step.t);

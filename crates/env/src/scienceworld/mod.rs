@@ -8,7 +8,7 @@
 
 mod admission;
 pub mod benchmark;
-pub mod catalogue;
+pub mod catalog;
 pub mod environment;
 pub mod episode;
 pub mod gateway;

@@ -99,10 +99,10 @@ impl<'a> Simulator<'a> {
         Ok((!complaint.is_empty()).then_some(complaint))
     }
 
-    /// Drops the simulator's catalogue of all tasks (11 MB), which only `load` needs and makes anew, and until the next
+    /// Drops the simulator's catalog of all tasks (11 MB), which only `load` needs and makes anew, and until the next
     /// one the answers to [`Simulator::task_names`], [`Simulator::variations`] and [`Simulator::folds`]. The world itself
     /// takes some hundreds of kilobytes.
-    pub fn forget_catalogue(&mut self) -> Result<(), GatewayError> {
+    pub fn forget_catalog(&mut self) -> Result<(), GatewayError> {
         self.connection.call(self.interface, "taskMaker_$eq", &[Argument::Null]).map(drop)
     }
 

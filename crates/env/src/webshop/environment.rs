@@ -60,7 +60,7 @@ impl WebShop {
         Self { shop, mode }
     }
 
-    /// Opens the official catalogue or makes the built-in one, as the options say.
+    /// Opens the official catalog or makes the built-in one, as the options say.
     pub(crate) fn from_options(options: &BenchmarkOptions) -> Result<Arc<dyn Benchmark>, EnvError> {
         let goals = options.goals.unwrap_or_default();
         let settings = ShopSettings { goals, ..ShopSettings::default() };
@@ -104,7 +104,7 @@ impl WebShop {
             benchmark: PROFILE.name.to_string(),
             hint: match goals.checked_sub(1) {
                 Some(last) => format!("tasks are session numbers from 0 to {last}"),
-                None => "the catalogue has no goals".to_owned(),
+                None => "the catalog has no goals".to_owned(),
             },
         })
     }
@@ -129,15 +129,15 @@ impl Benchmark for WebShop {
         let sessions = self.sessions(split)?;
         if sessions.is_empty() {
             return Err(EnvError::Missing {
-                what: format!("split \"{split}\" of this catalogue"),
+                what: format!("split \"{split}\" of this catalog"),
                 hint: format!(
                     "it has {} goals; held-out sessions start at {TRAINING_SESSIONS}, so take a larger \
-                     catalogue or synthetic goals",
+                     catalog or synthetic goals",
                     self.shop.goals().len()
                 ),
             });
         }
-        let products = &self.shop.catalogue().products;
+        let products = &self.shop.catalog().products;
         let kind = |session| {
             let product = self.shop.goals().product_of(session);
             product.map_or_else(String::new, |at| products[at].category.as_ref().to_owned())

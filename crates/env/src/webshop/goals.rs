@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::catalogue::{Catalogue, Instructions, Product, ProductOption};
+use super::catalog::{Catalog, Instructions, Product, ProductOption};
 use super::random::PythonRandom;
 use crate::error::EnvError;
 
@@ -54,7 +54,7 @@ struct Entry {
     combination: u32,
 }
 
-/// All goals of a catalogue, in session order.
+/// All goals of a catalog, in session order.
 #[derive(Debug)]
 pub struct Goals {
     sources: Vec<Source>,
@@ -88,7 +88,7 @@ impl GoalOptions {
 /// One goal, spelled out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal<'a> {
-    /// The product's place in the catalogue.
+    /// The product's place in the catalog.
     pub product: usize,
     /// What the shopper is asked for.
     pub text: String,
@@ -103,17 +103,17 @@ pub struct Goal<'a> {
 }
 
 impl Goals {
-    /// All goals of the catalogue in the original's order. `prices` are the sampled prices; `random` goes on from
+    /// All goals of the catalog in the original's order. `prices` are the sampled prices; `random` goes on from
     /// where it stood after sampling them.
     pub fn new(
-        catalogue: &Catalogue,
+        catalog: &Catalog,
         prices: &[f64],
         random: &mut PythonRandom,
     ) -> Result<Self, EnvError> {
         let mut sources = Vec::new();
         let mut entries = Vec::new();
         let mut asked: HashMap<&str, u32> = HashMap::new();
-        for (at, (product, &price)) in catalogue.products.iter().zip(prices).enumerate() {
+        for (at, (product, &price)) in catalog.products.iter().zip(prices).enumerate() {
             let (written, combinations) = match &product.instructions {
                 Instructions::None => continue,
                 Instructions::Synthetic { .. } => (1, combinations(product)?),
@@ -138,7 +138,7 @@ impl Goals {
             }
         }
         for source in &mut sources {
-            let product = &catalogue.products[source.product as usize];
+            let product = &catalog.products[source.product as usize];
             if let Instructions::Synthetic { attributes, .. } = &product.instructions {
                 let shares =
                     attributes.iter().map(|attribute| 1.0 / f64::from(asked[&**attribute]));
@@ -166,10 +166,10 @@ impl Goals {
     }
 
     /// The goal of a session.
-    pub fn get<'a>(&self, number: usize, catalogue: &'a Catalogue) -> Option<Goal<'a>> {
+    pub fn get<'a>(&self, number: usize, catalog: &'a Catalog) -> Option<Goal<'a>> {
         let entry = self.entries.get(number)?;
         let source = &self.sources[entry.source as usize];
-        let product = catalogue.products.get(source.product as usize)?;
+        let product = catalog.products.get(source.product as usize)?;
         let (mut text, attributes, options) = match &product.instructions {
             Instructions::None => return None,
             Instructions::Synthetic { text, attributes } => {

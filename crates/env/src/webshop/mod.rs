@@ -8,7 +8,7 @@
 //! [`docs/reference/webshop.md`]: ../../../../docs/reference/webshop.md
 
 pub mod agent;
-pub mod catalogue;
+pub mod catalog;
 mod environment;
 pub mod generator;
 mod goals;

@@ -10,7 +10,7 @@ use super::{GoalOptions, agent};
 /// in time, or where even buying it as asked does not earn everything.
 pub(super) fn actions(shop: &Shop, goal: usize) -> Option<Vec<String>> {
     let asked = shop.goal(goal)?;
-    let product = &shop.catalogue().products[asked.product];
+    let product = &shop.catalog().products[asked.product];
     let title = product.title.replace(['[', ']', '\n'], " ");
     [shopper::query(&asked.text), title].into_iter().find_map(|query| {
         let found = shop.search(&query.to_lowercase(), goal, 0).ok()?;

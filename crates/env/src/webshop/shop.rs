@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lens_opd::random::{Purpose, StreamKey};
 
-use super::catalogue::{self, Catalogue, CatalogueFiles};
+use super::catalog::{self, Catalog, CatalogFiles};
 use super::goals::{Goal, GoalKind, Goals};
 use super::random::PythonRandom;
 use super::reward::nouns::Nouns;
@@ -35,7 +35,7 @@ pub struct SearchError(pub &'static str);
 /// The shop.
 #[derive(Debug)]
 pub struct Shop {
-    catalogue: Catalogue,
+    catalog: Catalog,
     prices: Vec<f64>,
     goals: Goals,
     index: SearchIndex,
@@ -50,29 +50,29 @@ impl Shop {
         nouns: Option<&Path>,
         settings: ShopSettings,
     ) -> Result<Self, EnvError> {
-        let files = CatalogueFiles::find(folder)?;
+        let files = CatalogFiles::find(folder)?;
         let nouns = match nouns.or(files.nouns.as_deref()) {
-            Some(path) => Nouns::from_table(catalogue::load_nouns(path)?),
+            Some(path) => Nouns::from_table(catalog::load_nouns(path)?),
             None => Nouns::default(),
         };
         let human = settings.goals == GoalKind::Human;
-        let catalogue = catalogue::load(&files, settings.products, human)?;
-        Self::new(catalogue, nouns, settings.price_seed)
+        let catalog = catalog::load(&files, settings.products, human)?;
+        Self::new(catalog, nouns, settings.price_seed)
     }
 
     /// A shop with these products. Prices are drawn in product order, then one ceiling a goal, as the original does.
-    pub fn new(catalogue: Catalogue, nouns: Nouns, price_seed: u64) -> Result<Self, EnvError> {
+    pub fn new(catalog: Catalog, nouns: Nouns, price_seed: u64) -> Result<Self, EnvError> {
         let mut random = PythonRandom::seed(price_seed);
         let prices: Vec<f64> =
-            catalogue.products.iter().map(|product| product.pricing.sample(&mut random)).collect();
-        let goals = Goals::new(&catalogue, &prices, &mut random)?;
-        let index = build_index(&catalogue);
-        Ok(Self { catalogue, prices, goals, index, nouns, seed: price_seed })
+            catalog.products.iter().map(|product| product.pricing.sample(&mut random)).collect();
+        let goals = Goals::new(&catalog, &prices, &mut random)?;
+        let index = build_index(&catalog);
+        Ok(Self { catalog, prices, goals, index, nouns, seed: price_seed })
     }
 
     /// The products.
-    pub fn catalogue(&self) -> &Catalogue {
-        &self.catalogue
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
     }
 
     /// The goals, one a session number.
@@ -97,7 +97,7 @@ impl Shop {
 
     /// The goal of a session.
     pub fn goal(&self, number: usize) -> Option<Goal<'_>> {
-        self.goals.get(number, &self.catalogue)
+        self.goals.get(number, &self.catalog)
     }
 
     /// What the session's shopper is asked for; empty for a session that does not exist.
@@ -113,8 +113,8 @@ impl Shop {
         options: &[(Arc<str>, Arc<str>)],
     ) -> Option<Reward> {
         let goal = self.goal(goal)?;
-        let wanted = &self.catalogue.products[goal.product];
-        let bought = self.catalogue.products.get(product)?;
+        let wanted = &self.catalog.products[goal.product];
+        let bought = self.catalog.products.get(product)?;
         let nouns = self.nouns.of(&bought.title);
         let purchase =
             Purchase { product: bought, nouns: &nouns, price: self.prices[product], options };
@@ -138,7 +138,7 @@ impl Shop {
             Some((first, rest)) => (first, Some(rest)),
             None => (keywords, None),
         };
-        let products = &self.catalogue.products;
+        let products = &self.catalog.products;
         let all = 0..products.len() as u32;
         match (first, rest) {
             ("<r>", _) => Ok(self.random_products(session, nth)),
@@ -164,7 +164,7 @@ impl Shop {
 
     fn random_products(&self, session: usize, nth: u64) -> Arc<[u32]> {
         let mut stream = StreamKey::new(self.seed, nth, session as u64, Purpose::Data, 0).open();
-        let count = self.catalogue.products.len();
+        let count = self.catalog.products.len();
         let mut drawn: Vec<u32> = Vec::with_capacity(MOST_RESULTS);
         while drawn.len() < MOST_RESULTS.min(count) {
             let at = stream.below(count as u64).unwrap_or_default() as u32;
@@ -176,13 +176,13 @@ impl Shop {
     }
 }
 
-fn build_index(catalogue: &Catalogue) -> SearchIndex {
+fn build_index(catalog: &Catalog) -> SearchIndex {
     let mut builder = IndexBuilder::default();
-    for product in &catalogue.products {
+    for product in &catalog.products {
         builder.add(&product.search_text());
     }
-    let mut by_asin: Vec<u32> = (0..catalogue.products.len() as u32).collect();
-    by_asin.sort_unstable_by_key(|&at| &catalogue.products[at as usize].asin);
+    let mut by_asin: Vec<u32> = (0..catalog.products.len() as u32).collect();
+    by_asin.sort_unstable_by_key(|&at| &catalog.products[at as usize].asin);
     let mut ranks = vec![0; by_asin.len()];
     for (rank, &at) in by_asin.iter().enumerate() {
         ranks[at as usize] = rank as u32;

@@ -1,8 +1,8 @@
-//! What a catalogue is like, in numbers.
+//! What a catalog is like, in numbers.
 
 use std::collections::HashSet;
 
-use super::catalogue::{Instructions, Product};
+use super::catalog::{Instructions, Product};
 use super::search::analyzer;
 use super::shop::Shop;
 
@@ -56,7 +56,7 @@ impl std::fmt::Display for Spread {
     }
 }
 
-/// A catalogue's numbers.
+/// A catalog's numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statistics {
     /// Products.
@@ -78,9 +78,9 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Counts a shop's catalogue.
+    /// Counts a shop's catalog.
     pub fn of(shop: &Shop) -> Self {
-        let products = &shop.catalogue().products;
+        let products = &shop.catalog().products;
         let mut by_options = [0; 4];
         for product in products {
             by_options[product.options.len().min(3)] += 1;

@@ -114,29 +114,28 @@ fn odd_but_sound_products_are_taken_as_the_original_takes_them() {
     let shop = |products: &str| open(folder(products, "{}").path()).unwrap();
     let plain = product("name", &"Lamp".into());
     let loaded = shop(&plain);
-    let lamp = &loaded.catalogue().products[0];
+    let lamp = &loaded.catalog().products[0];
     assert_eq!(lamp.options.len(), 1, "an option without values is none");
     assert_eq!((&*lamp.options[0].name, &*lamp.options[0].values[0]), ("color", "red"));
     assert_eq!(&*lamp.attributes[0], "DUMMY_ATTR");
     for skipped in ["nan", "LONGER-THAN-TEN"] {
-        assert!(shop(&product("asin", &skipped.into())).catalogue().products.is_empty());
+        assert!(shop(&product("asin", &skipped.into())).catalog().products.is_empty());
     }
     let other = product("name", &"Other".into());
     let twice = format!("{},{}", plain.trim_end_matches(']'), other.trim_start_matches('['));
     let loaded = shop(&twice);
-    assert_eq!(loaded.catalogue().products.len(), 1, "the first of two equal numbers stays");
-    assert_eq!(&*loaded.catalogue().products[0].title, "Lamp");
+    assert_eq!(loaded.catalog().products.len(), 1, "the first of two equal numbers stays");
+    assert_eq!(&*loaded.catalog().products[0].title, "Lamp");
     let cased = product(
         "customization_options",
         &serde_json::json!({"Color": [{"value": " Red/Blue "}], "size": [{"value": "8"}], "COLOR": [{"value": "x"}]}),
     );
     let loaded = shop(&cased);
-    let names: Vec<&str> =
-        loaded.catalogue().products[0].options.iter().map(|o| &*o.name).collect();
+    let names: Vec<&str> = loaded.catalog().products[0].options.iter().map(|o| &*o.name).collect();
     assert_eq!(names, ["color", "size"]);
-    assert_eq!(&*loaded.catalogue().products[0].options[0].values[0], "x");
+    assert_eq!(&*loaded.catalog().products[0].options[0].values[0], "x");
     let one = product("small_description", &"only one".into());
-    assert_eq!(shop(&one).catalogue().products[0].bullets.len(), 1);
+    assert_eq!(shop(&one).catalog().products[0].bullets.len(), 1);
     let empty = shop("[]");
     assert!(empty.goals().is_empty() && Session::start(&empty, 0).is_none());
 }

@@ -1,7 +1,7 @@
 """Checks the recordings and our goals once more with nothing but Python's own library.
 
-    lens data webshop export --out CATALOGUE
-    python check.py recordings CATALOGUE
+    lens data webshop export --out CATALOG
+    python check.py recordings CATALOG
 
 Draws come from Python's random, likeness from its difflib, goals, prices and rewards from the rules written down here a
 second time, in another language and by another hand than the engine's.
@@ -144,7 +144,7 @@ class Shop:
 
 
 def main():
-    folder, catalogue = Path(sys.argv[1]), Path(sys.argv[2])
+    folder, catalog = Path(sys.argv[1]), Path(sys.argv[2])
     colors = Colors(Path(__file__).parents[2] / "src/webshop/reward/color.rs")
     check_random(folder)
     for row in rows(folder, "likeness"):
@@ -155,7 +155,7 @@ def main():
     for row in rows(folder, "actions"):
         match = re.match(r"(.+)\[(.+)\]", row["action"])
         expect(f"action {row['action']!r}", match.groups() if match else (row["action"], None), (row["name"], row["arg"]))
-    shops = {"goal": Shop(catalogue, human=False), "human_goal": Shop(catalogue, human=True)}
+    shops = {"goal": Shop(catalog, human=False), "human_goal": Shop(catalog, human=True)}
     for row in rows(folder, "prices"):
         expect(f"price of {row['asin']}", shops["goal"].prices[row["asin"]], row["price"])
     for key, name in (("goal", "goals_synthetic"), ("human_goal", "goals_human")):

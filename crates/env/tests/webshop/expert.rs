@@ -47,7 +47,7 @@ fn the_expert_finishes_sessions_with_human_goals() {
     assert!(score / tasks.len() as f64 > 0.6, "{score}");
     let error = webshop.tasks("test").unwrap_err().to_string();
     assert!(
-        error.starts_with("split \"test\" of this catalogue is missing: it has 100 goals"),
+        error.starts_with("split \"test\" of this catalog is missing: it has 100 goals"),
         "{error}"
     );
 }

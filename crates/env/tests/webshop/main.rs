@@ -1,7 +1,7 @@
-//! WebShop on the built-in catalogue: everything a fresh clone can check.
+//! WebShop on the built-in catalog: everything a fresh clone can check.
 
 mod bad_input;
-mod catalogue;
+mod catalog;
 mod expert;
 mod properties;
 mod recordings;
@@ -20,7 +20,7 @@ fn shop() -> &'static Arc<Shop> {
 
 fn built_in(goals: GoalKind) -> Shop {
     let settings = ShopSettings { goals, ..ShopSettings::default() };
-    generator::shop(BUILT_IN_SEED, settings).expect("the built-in catalogue is sound")
+    generator::shop(BUILT_IN_SEED, settings).expect("the built-in catalog is sound")
 }
 
 fn benchmark() -> Arc<WebShop> {

@@ -154,7 +154,7 @@ proptest! {
         picks in prop::collection::vec(any::<prop::sample::Index>(), 4),
     ) {
         let shop = shop();
-        let options: Vec<_> = shop.catalogue().products[product]
+        let options: Vec<_> = shop.catalog().products[product]
             .options
             .iter()
             .zip(&picks)
@@ -170,7 +170,7 @@ proptest! {
     }
 }
 
-/// Option values that the original's matcher cannot recognise even when the very same value is chosen: a color word
+/// Option values that the original's matcher cannot recognize even when the very same value is chosen: a color word
 /// inside another word hides it, and letters outside ASCII are dropped on one side and spelled out on the other.
 const UNRECOGNISABLE: [&str; 3] = ["shade black137", "soft\u{a0}blue", "washed black"];
 

@@ -1,12 +1,12 @@
-"""Records the original WebShop engine on our own catalogue; the answers are the .jsonl files in recordings/.
+"""Records the original WebShop engine on our own catalog; the answers are the .jsonl files in recordings/.
 
-    lens data webshop export --out CATALOGUE
-    python record.py --engine WEBSHOP --anserini JAR --catalogue CATALOGUE --out recordings
+    lens data webshop export --out CATALOG
+    python record.py --engine WEBSHOP --anserini JAR --catalog CATALOG --out recordings
 
 WEBSHOP is a clone of princeton-nlp/WebShop (64fa2a5), JAR the fat jar of Anserini 0.14.3 (inside the pyserini 0.17.0
 package). Needs Java 11 or newer and: flask==2.1.2 werkzeug==2.1.2 beautifulsoup4==4.11.1 thefuzz==0.19.0 numpy tqdm
 pyjnius. python-Levenshtein must not be installed: rewards would differ. Two parts of the original are replaced: its
-statistical tagger by the catalogue's own noun table, and pyserini by a direct call of the same Java class.
+statistical tagger by the catalog's own noun table, and pyserini by a direct call of the same Java class.
 """
 
 import argparse
@@ -62,7 +62,7 @@ ACTIONS = ["search[red shoes]", "click[Buy Now]", "search[]", "search", "click[]
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("engine", "anserini", "catalogue", "out"):
+    for name in ("engine", "anserini", "catalog", "out"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--all", action="store_true", help="record fifty times as much, to compare and throw away")
     return parser.parse_args()
@@ -76,14 +76,14 @@ def stand_in(name, **content):
 
 
 def prepare(args, index):
-    """Puts the catalogue where the engine looks for it, and stand-ins in place of what it imports and does not need."""
+    """Puts the catalog where the engine looks for it, and stand-ins in place of what it imports and does not need."""
     data = os.path.join(args.engine, "data")
     os.makedirs(data, exist_ok=True)
     for ours, theirs in [("items_shuffle", "items_shuffle_1000"), ("items_ins_v2", "items_ins_v2_1000"),
                          ("items_human_ins", "items_human_ins")]:
-        shutil.copy(f"{args.catalogue}/{ours}.json", f"{data}/{theirs}.json")
+        shutil.copy(f"{args.catalog}/{ours}.json", f"{data}/{theirs}.json")
     nouns = {}
-    with open(f"{args.catalogue}/nouns.jsonl", encoding="utf-8") as table:
+    with open(f"{args.catalog}/nouns.jsonl", encoding="utf-8") as table:
         for line in table:
             row = json.loads(line)
             nouns[row["name"]] = row["nouns"]

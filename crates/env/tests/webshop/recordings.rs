@@ -1,4 +1,4 @@
-//! Recordings of the original engine (princeton-nlp/WebShop with Anserini) on our own catalogue. `record.py` made them.
+//! Recordings of the original engine (princeton-nlp/WebShop with Anserini) on our own catalog. `record.py` made them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -67,7 +67,7 @@ fn what_is_not_a_recording_is_refused_in_words() {
     for (text, message) in [
         ("{\"q\": \"lamp\", \"hits\": []}\n{oops", ":2: key must be a string at line 1 column 2"),
         ("{\"what\": 1}", ":1: its keys belong to no known kind of recording"),
-        ("{\"q\": 5, \"hits\": []}", ":1: not a recording of searches of this catalogue"),
+        ("{\"q\": 5, \"hits\": []}", ":1: not a recording of searches of this catalog"),
         ("{\"session\": 0, \"mode\": \"sung\", \"steps\": []}", ":1: not a recording of pages"),
     ] {
         std::fs::write(&path, text).expect("a writable folder");

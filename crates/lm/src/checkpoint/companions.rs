@@ -1,5 +1,5 @@
 //! The small files beside the weights. Tokenizer files are kept byte for byte, because tools disagree about what a
-//! re-serialised tokenizer means.
+//! re-serialized tokenizer means.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -269,7 +269,7 @@ pub(crate) struct NonFinite {
 impl NonFinite {
     /// Counts among `values`, whose first has the index `offset` in its tensor.
     pub(crate) fn among(values: &[f32], offset: usize) -> Self {
-        // Without the sign bit, bit patterns order like magnitudes, and an integer maximum vectorises.
+        // Without the sign bit, bit patterns order like magnitudes, and an integer maximum vectorizes.
         let largest = values.iter().fold(0, |most, v| (v.to_bits() & 0x7fff_ffff).max(most));
         if largest < f32::INFINITY.to_bits() {
             return Self::default();

@@ -14,7 +14,7 @@ impl VocabularyHash {
     pub(super) fn of(tokens: &[Option<String>]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for token in tokens {
-            // The length in front keeps neighbours apart; a hole has a length no token has.
+            // The length in front keeps neighbors apart; a hole has a length no token has.
             let (length, bytes) = match token {
                 Some(token) => (token.len() as u64, token.as_bytes()),
                 None => (u64::MAX, [].as_slice()),

@@ -55,10 +55,10 @@ pub fn random_parameters(config: &ModelConfig, seed: u64) -> Parameters {
         .parameter_shapes()
         .into_iter()
         .map(|(name, shape)| {
-            let centre = if name.contains("norm") { 1.0 } else { 0.0 };
+            let center = if name.contains("norm") { 1.0 } else { 0.0 };
             let mut tensor = Tensor::zeros(&shape);
             for value in &mut tensor.data {
-                *value = (centre + 0.3 * stream.normal()) as f32;
+                *value = (center + 0.3 * stream.normal()) as f32;
             }
             (name, tensor)
         })

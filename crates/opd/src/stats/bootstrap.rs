@@ -109,7 +109,7 @@ pub fn paired_difference(
     clustered_mean(&differences, resampling)
 }
 
-/// Quantile of sorted values, linear between neighbours.
+/// Quantile of sorted values, linear between neighbors.
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let place = q * (sorted.len() - 1) as f64;
     let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);

@@ -42,15 +42,15 @@ pub fn mean(values: &[f64]) -> Result<f64, InputError> {
     Ok(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Centred moving average of a curve with gaps (figures 3 and 5 to 8): each present value becomes the
+/// Centered moving average of a curve with gaps (figures 3 and 5 to 8): each present value becomes the
 /// mean of the present values at most `window / 2` places away; gaps stay gaps.
 pub fn moving_average(values: &[Option<f64>], window: usize) -> Vec<Option<f64>> {
     let reach = window / 2;
     (0..values.len())
-        .map(|centre| {
-            values[centre]?;
-            let end = (centre + reach + 1).min(values.len());
-            let near = values[centre.saturating_sub(reach)..end].iter().flatten();
+        .map(|center| {
+            values[center]?;
+            let end = (center + reach + 1).min(values.len());
+            let near = values[center.saturating_sub(reach)..end].iter().flatten();
             let (sum, count) = near.fold((0.0, 0_usize), |(sum, count), x| (sum + x, count + 1));
             Some(sum / count as f64)
         })

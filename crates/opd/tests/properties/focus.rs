@@ -77,8 +77,8 @@ proptest! {
     fn the_cap_is_applied_before_normalizing(tokens in response(), params in params()) {
         let turn = of_tokens(0, tokens);
         let focused = focus(&turn, &params, None).expect("scored");
-        // Undo the normalisation with an uncapped reading of the formula: what comes out must be the
-        // capped raw weight, which a cap on the normalised weight would not give.
+        // Undo the normalization with an uncapped reading of the formula: what comes out must be the
+        // capped raw weight, which a cap on the normalized weight would not give.
         let raw: Vec<f64> = turn
             .content()
             .map(|(_, token)| {

@@ -13,7 +13,7 @@ pub(crate) fn draws(seed: u64) -> Stream {
     StreamKey::new(seed, 0, 0, Purpose::Data, 0).open()
 }
 
-/// A fully scored token; `agree` says whether the models favour the same token.
+/// A fully scored token; `agree` says whether the models favor the same token.
 pub(crate) fn token(stream: &mut Stream, special: bool, agree: bool) -> ScoredToken {
     let logprob = |stream: &mut Stream| Some(-(stream.uniform() as f32) * 4.0 - 0.01);
     let student_at_student = -(stream.uniform() as f32) * 0.5 - 0.01;

@@ -17,7 +17,7 @@ const TEXTS: [&str; 4] = [
      the door and put it on the shelf. The cabinet now holds the mug, and the task is done.",
     "The shop lists four pairs of shoes. The first costs 49.90 and comes in black and blue; the second is cheaper but \
      only in large sizes; the third has good reviews and free delivery; the fourth is sold out. The customer wants a \
-     black pair in size 42 for less than 60, so the first one fits best. Choose the colour, choose the size, check the \
+     black pair in size 42 for less than 60, so the first one fits best. Choose the color, choose the size, check the \
      price once more and then buy it.",
     "Water boils at one hundred degrees at sea level. To find out whether an unknown liquid is water, fill a pot, put \
      it on the stove, switch the stove on and read the thermometer every minute. When bubbles rise and the reading stays \

@@ -111,7 +111,7 @@ impl Bench {
         let begin = Instant::now();
         let benchmark = ScienceWorld::open_cold(options)?;
         let mut environment = benchmark.scienceworld_environment();
-        environment.reset(&lens_env::scienceworld::catalogue::TASK_TYPES[0].task(0))?;
+        environment.reset(&lens_env::scienceworld::catalog::TASK_TYPES[0].task(0))?;
         let mut ours = Cost::default();
         ours.add(begin.elapsed().as_secs_f64(), machines_seconds(&benchmark), 1);
         Ok(Row { what: "start, to a first observation".to_owned(), ours, theirs: None })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lens_env::scienceworld::ScienceWorld;
-use lens_env::scienceworld::catalogue::TaskType;
+use lens_env::scienceworld::catalog::TaskType;
 use lens_env::{Environment, Status};
 use lens_opd::random::{Purpose, StreamKey};
 use serde_json::{Value, json};

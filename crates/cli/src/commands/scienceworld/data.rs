@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use lens_env::scienceworld::catalogue::{Split, TASK_TYPES, TaskType};
+use lens_env::scienceworld::catalog::{Split, TASK_TYPES, TaskType};
 use lens_env::scienceworld::gold::GoldPath;
 use lens_env::scienceworld::java::Java;
 use lens_env::scienceworld::package::{self, Package};

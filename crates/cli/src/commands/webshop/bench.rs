@@ -37,7 +37,7 @@ impl Bench {
         let start = CpuTime::now();
         let shop = self.products.open(GoalKind::Synthetic)?;
         let opened = start.seconds();
-        let label = format!("open a shop of {} products", shop.catalogue().products.len());
+        let label = format!("open a shop of {} products", shop.catalog().products.len());
         writeln!(out, "{label:<52}{opened:>12.2} s")?;
         if let (Some(before), Some(after)) = (before, resident_megabytes()) {
             writeln!(out, "{:<52}{:>12.0} MB", "  in memory", after - before)?;
@@ -55,7 +55,7 @@ impl Bench {
     fn index(shop: &Shop, out: &mut dyn Write) -> Result<(), Failure> {
         let start = CpuTime::now();
         let mut builder = IndexBuilder::default();
-        for product in &shop.catalogue().products {
+        for product in &shop.catalog().products {
             builder.add(&product.search_text());
         }
         let index = builder.finish(Vec::new());

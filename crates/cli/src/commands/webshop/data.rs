@@ -1,4 +1,4 @@
-//! `lens data webshop`: sources, what is there, statistics, and the generated catalogue as files.
+//! `lens data webshop`: sources, what is there, statistics, and the generated catalog as files.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -65,9 +65,9 @@ impl Data {
             Err(Failure::User(reason)) if is_missing(&reason) => "none (no file)".to_owned(),
             Err(other) => return Err(other),
         };
-        writeln!(out, "products         {}", shop.catalogue().products.len())?;
+        writeln!(out, "products         {}", shop.catalog().products.len())?;
         let goals = shop.goals().len();
-        let note = match (&self.products.data, shop.catalogue().products.len(), goals) {
+        let note = match (&self.products.data, shop.catalog().products.len(), goals) {
             (Some(_), 1000, SMALL_GOALS) => {
                 ", as many as the original loads from its 1,000 products"
             }

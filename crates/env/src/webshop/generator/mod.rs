@@ -1,7 +1,7 @@
-//! Our own catalogue: products that nobody sells, in the upstream files' form and with their statistics.
+//! Our own catalog: products that nobody sells, in the upstream files' form and with their statistics.
 //!
-//! Product number n of a seed is always the same, however many are made, so a small catalogue is the beginning of
-//! a large one. About one product in five carries something awkward that the real catalogue has too: quotes,
+//! Product number n of a seed is always the same, however many are made, so a small catalog is the beginning of
+//! a large one. About one product in five carries something awkward that the real catalog has too: quotes,
 //! no-break spaces and slashes in option values, an empty title, a blank bullet point, a price beyond all ceilings.
 
 mod awkward;
@@ -17,17 +17,17 @@ use std::path::Path;
 
 use lens_opd::random::{Purpose, Stream, StreamKey};
 
-use super::catalogue::raw::{RawHumanInstruction, RawInstruction, RawNouns, RawProduct};
-use super::catalogue::{CatalogueBuilder, InstructionSource};
+use super::catalog::raw::{RawHumanInstruction, RawInstruction, RawNouns, RawProduct};
+use super::catalog::{CatalogBuilder, InstructionSource};
 use super::goals::GoalKind;
 use super::reward::nouns::Nouns;
 use super::shop::{Shop, ShopSettings};
 use crate::error::EnvError;
 
-/// The built-in catalogue's size, which gives more than the 4,196 goals that the splits need.
+/// The built-in catalog's size, which gives more than the 4,196 goals that the splits need.
 pub const BUILT_IN_PRODUCTS: usize = 1000;
 
-/// The built-in catalogue's seed.
+/// The built-in catalog's seed.
 pub const BUILT_IN_SEED: u64 = 0;
 
 /// One generated product with everything the files say about it.
@@ -53,7 +53,7 @@ pub fn products(seed: u64) -> impl Iterator<Item = Generated> {
 
 /// A shop with generated products. `settings.products` says how many; the default is [`BUILT_IN_PRODUCTS`].
 pub fn shop(seed: u64, settings: ShopSettings) -> Result<Shop, EnvError> {
-    let mut builder = CatalogueBuilder::default();
+    let mut builder = CatalogBuilder::default();
     let mut nouns = Vec::new();
     for (number, made) in
         products(seed).take(settings.products.unwrap_or(BUILT_IN_PRODUCTS)).enumerate()
@@ -66,7 +66,7 @@ pub fn shop(seed: u64, settings: ShopSettings) -> Result<Shop, EnvError> {
         };
         builder.add(made.product, Some(made.instruction), &mut source).map_err(|message| {
             EnvError::Malformed {
-                path: "the generated catalogue".to_owned(),
+                path: "the generated catalog".to_owned(),
                 line: None,
                 message: format!("product {}: {message}", number + 1),
             }

@@ -3,7 +3,7 @@
 use super::text::{Title, bullets, description};
 use super::words::{DEPARTMENTS, Department, QUALITIES, SYLLABLES};
 use super::{Dice, Generated, awkward, options};
-use crate::webshop::catalogue::raw::{RawHumanInstruction, RawInstruction, RawNouns, RawProduct};
+use crate::webshop::catalog::raw::{RawHumanInstruction, RawInstruction, RawNouns, RawProduct};
 
 /// The letters and digits of product numbers.
 const ASIN_LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKLMNPQRSTVWXY";

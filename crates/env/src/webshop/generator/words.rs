@@ -1,4 +1,4 @@
-//! The words our own catalogue is made of. Everyday words and invented names only.
+//! The words our own catalog is made of. Everyday words and invented names only.
 
 /// A part of the shop.
 pub(super) struct Department {
@@ -26,7 +26,7 @@ pub(super) struct Department {
     pub goals: u32,
 }
 
-/// The departments, with the shares of the real catalogue.
+/// The departments, with the shares of the real catalog.
 #[rustfmt::skip]
 pub(super) const DEPARTMENTS: [Department; 5] = [
     Department {

@@ -26,7 +26,7 @@ const MOST_DESCRIBED: usize = 20;
 pub struct Replayer {
     /// With synthetic goals.
     pub synthetic: Arc<Shop>,
-    /// With human goals, if the catalogue has them.
+    /// With human goals, if the catalog has them.
     pub human: Option<Arc<Shop>>,
 }
 
@@ -124,7 +124,7 @@ impl Replayer {
             (kind.compare)(self, &line, &mut checker).ok_or_else(|| {
                 malformed(
                     number,
-                    format!("not a recording of {} of this catalogue: a value is missing or of the wrong type, or the catalogue lacks what it is about", kind.name),
+                    format!("not a recording of {} of this catalog: a value is missing or of the wrong type, or the catalog lacks what it is about", kind.name),
                 )
             })?;
         }

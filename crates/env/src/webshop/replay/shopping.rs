@@ -21,7 +21,7 @@ pub(super) fn goal(replayer: &Replayer, line: &Value, checker: &mut Checker) -> 
         checker.equal(format_args!("goal {number}"), &"absent", &"present");
         return Some(());
     };
-    let product = &shop.catalogue().products[ours.product];
+    let product = &shop.catalog().products[ours.product];
     let mut check = |key: &str, ours: Value| {
         if let Some(recorded) = line.get(key) {
             checker.equal(format_args!("{key} of goal {number}"), &ours, recorded);
@@ -57,7 +57,7 @@ fn options_as_json(options: &GoalOptions) -> Value {
 pub(super) fn price(replayer: &Replayer, line: &Value, checker: &mut Checker) -> Option<()> {
     let asin = line["asin"].as_str()?;
     let shop = &replayer.synthetic;
-    let ours = shop.catalogue().find(asin).map(|at| shop.prices()[at]);
+    let ours = shop.catalog().find(asin).map(|at| shop.prices()[at]);
     checker.equal(format_args!("price of {asin}"), &ours, &Some(line["price"].as_f64()?));
     Some(())
 }
@@ -76,9 +76,9 @@ pub(super) fn document_length(
     checker: &mut Checker,
 ) -> Option<()> {
     let asin = line["id"].as_str()?;
-    let catalogue = replayer.synthetic.catalogue();
+    let catalog = replayer.synthetic.catalog();
     let ours =
-        catalogue.find(asin).map(|at| analyzer::terms(&catalogue.products[at].search_text()).len());
+        catalog.find(asin).map(|at| analyzer::terms(&catalog.products[at].search_text()).len());
     checker.equal(format_args!("length of {asin}"), &ours, &Some(index(&line["n"])?));
     Some(())
 }
@@ -94,7 +94,7 @@ pub(super) fn search(replayer: &Replayer, line: &Value, checker: &mut Checker) -
         recorded_scores.push(hit.get(1)?.as_f64()?);
     }
     let asins: Vec<&str> =
-        hits.iter().map(|hit| &*shop.catalogue().products[hit.document as usize].asin).collect();
+        hits.iter().map(|hit| &*shop.catalog().products[hit.document as usize].asin).collect();
     checker.equal(format_args!("results of {query:?}"), &asins, &recorded_asins);
     let close = hits
         .iter()
@@ -115,7 +115,7 @@ pub(super) fn reward(replayer: &Replayer, line: &Value, checker: &mut Checker) -
         .iter()
         .map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())))
         .collect::<Option<_>>()?;
-    let ours = shop.catalogue().find(asin).and_then(|at| {
+    let ours = shop.catalog().find(asin).and_then(|at| {
         let reward = shop.reward(goal, at, &options)?;
         Some((shop.prices()[at], reward))
     });

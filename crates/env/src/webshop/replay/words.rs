@@ -12,8 +12,8 @@ pub(super) fn analyzed(replayer: &Replayer, line: &Value, checker: &mut Checker)
     let ours = match line.get("id") {
         None => analyzer::terms(line["text"].as_str()?),
         Some(asin) => {
-            let catalogue = replayer.synthetic.catalogue();
-            let product = &catalogue.products[catalogue.find(asin.as_str()?)?];
+            let catalog = replayer.synthetic.catalog();
+            let product = &catalog.products[catalog.find(asin.as_str()?)?];
             analyzer::terms(&product.search_text())
         }
     };

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use self::fuzzy::Tokens;
-use super::catalogue::Product;
+use super::catalog::Product;
 use super::goals::{Goal, GoalOptions};
 use super::python::push_repr;
 

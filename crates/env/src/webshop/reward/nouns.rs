@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::webshop::catalogue::raw::RawNouns;
+use crate::webshop::catalog::raw::RawNouns;
 
 /// Nouns by title.
 #[derive(Debug, Default)]

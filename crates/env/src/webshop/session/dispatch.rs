@@ -100,7 +100,7 @@ impl Session {
     fn open_item(&mut self, shop: &Shop, text: &str, target: Target<'_>) -> Outcome {
         match target {
             Target::Product => {
-                let Some(at) = shop.catalogue().find(&text.to_uppercase()) else {
+                let Some(at) = shop.catalog().find(&text.to_uppercase()) else {
                     return Outcome { crash: Some("KeyError"), ..NOTHING };
                 };
                 self.product = Some(at as u32);

@@ -1,7 +1,7 @@
 //! One visit to the shop: which page is open and what was chosen, and what each action makes of it.
 //!
-//! A session knows nothing of the catalogue: every call gets the shop, so that a session is small, can be copied
-//! in a microsecond, and a million of them share one catalogue.
+//! A session knows nothing of the catalog: every call gets the shop, so that a session is small, can be copied
+//! in a microsecond, and a million of them share one catalog.
 
 pub mod action;
 mod dispatch;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use page::{Node, ObservationMode};
 
-use super::catalogue::Product;
+use super::catalog::Product;
 use super::python;
 use super::reward::Reward;
 use super::shop::Shop;
@@ -175,7 +175,7 @@ impl Session {
         self.page
     }
 
-    /// The product that is open, by its place in the catalogue.
+    /// The product that is open, by its place in the catalog.
     pub fn product(&self) -> Option<usize> {
         self.product.map(|product| product as usize)
     }
@@ -236,7 +236,7 @@ impl Session {
     }
 
     fn open_product<'a>(&self, shop: &'a Shop) -> Option<&'a Product> {
-        self.product.and_then(|at| shop.catalogue().products.get(at as usize))
+        self.product.and_then(|at| shop.catalog().products.get(at as usize))
     }
 
     /// The products on the open page of results. A page below the first is empty, as a slice in Python would be.
@@ -259,7 +259,7 @@ impl Session {
                     button("< prev");
                 }
                 button("next >");
-                let products = &shop.catalogue().products;
+                let products = &shop.catalog().products;
                 for &at in self.shown_results() {
                     list.push((products[at as usize].asin.to_lowercase().into(), Target::Product));
                 }
@@ -348,7 +348,7 @@ impl Session {
         }
         nodes.push(Node::Button("Next >"));
         for &at in self.shown_results() {
-            let product = &shop.catalogue().products[at as usize];
+            let product = &shop.catalog().products[at as usize];
             nodes.push(Node::Link { asin: &product.asin, visited: self.visited.contains(&at) });
             nodes.push(Node::Plain(Cow::Borrowed(&product.title)));
             nodes.push(Node::Plain(product.pricing.tag().into()));

@@ -1,4 +1,4 @@
-//! The generated catalogue: its statistics, its odd cases, its files.
+//! The generated catalog: its statistics, its odd cases, its files.
 
 use lens_env::webshop::generator::{self, BUILT_IN_SEED};
 use lens_env::webshop::statistics::Statistics;
@@ -7,7 +7,7 @@ use lens_env::webshop::{GoalKind, Shop, ShopSettings};
 use crate::shop;
 
 #[test]
-fn the_statistics_are_close_to_the_real_catalogues() {
+fn the_statistics_are_close_to_the_real_catalogs() {
     let statistics = Statistics::of(shop());
     assert_eq!(statistics.products, 1000);
     assert!((4196..9000).contains(&statistics.goals), "{}", statistics.goals);
@@ -41,7 +41,7 @@ fn the_statistics_are_close_to_the_real_catalogues() {
 
 #[test]
 fn the_odd_cases_are_there() {
-    let products = &shop().catalogue().products;
+    let products = &shop().catalog().products;
     let has_value = |wanted: &str| {
         products.iter().any(|product| {
             product.options.iter().any(|option| option.values.iter().any(|v| &**v == wanted))
@@ -57,8 +57,7 @@ fn the_odd_cases_are_there() {
     ] {
         assert!(has_value(value), "{value}");
     }
-    let any =
-        |odd: &dyn Fn(&lens_env::webshop::catalogue::Product) -> bool| products.iter().any(odd);
+    let any = |odd: &dyn Fn(&lens_env::webshop::catalog::Product) -> bool| products.iter().any(odd);
     assert!(any(&|product| product.title.is_empty()));
     assert!(any(&|product| product.title.contains('★') && product.title.contains('👕')));
     assert!(any(&|product| product.bullets.iter().any(|bullet| &**bullet == " ")));
@@ -77,7 +76,7 @@ fn the_odd_cases_are_there() {
 }
 
 #[test]
-fn a_small_catalogue_is_the_beginning_of_a_large_one_and_seeds_differ() {
+fn a_small_catalog_is_the_beginning_of_a_large_one_and_seeds_differ() {
     let few: Vec<_> = generator::products(3).take(20).collect();
     let many: Vec<_> = generator::products(3).take(40).collect();
     assert_eq!(few, many[..20]);
@@ -93,17 +92,17 @@ fn the_written_files_give_the_same_shop() {
         let settings = ShopSettings { goals, ..ShopSettings::default() };
         let read = Shop::open(folder.path(), None, settings).unwrap();
         let made = generator::shop(BUILT_IN_SEED, settings).unwrap();
-        assert_eq!(read.catalogue().products, made.catalogue().products);
+        assert_eq!(read.catalog().products, made.catalog().products);
         assert_eq!(read.prices(), made.prices());
         assert_eq!(read.goals().len(), made.goals().len());
         for number in 0..read.goals().len() {
             assert_eq!(read.goal(number), made.goal(number));
         }
-        for product in &made.catalogue().products {
+        for product in &made.catalog().products {
             assert_eq!(read.nouns().of(&product.title), made.nouns().of(&product.title));
         }
     }
     let settings = ShopSettings { products: Some(50), ..ShopSettings::default() };
     let first = Shop::open(folder.path(), None, settings).unwrap();
-    assert_eq!(first.catalogue().products.len(), 50);
+    assert_eq!(first.catalog().products.len(), 50);
 }

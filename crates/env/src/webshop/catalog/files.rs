@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use super::raw::{RawHumanInstruction, RawInstruction, RawNouns, RawProduct};
 use super::stream::{Next, read_array, read_object};
-use super::{Catalogue, CatalogueBuilder, InstructionSource, malformed};
+use super::{Catalog, CatalogBuilder, InstructionSource, malformed};
 use crate::error::EnvError;
 use crate::files;
 
 /// Large reads keep the parser, not the system, busy.
 const BUFFER: usize = 1 << 18;
 
-/// Where a catalogue's files are.
+/// Where a catalog's files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CatalogueFiles {
+pub struct CatalogFiles {
     /// `items_shuffle_1000.json` or `items_shuffle.json`.
     pub products: PathBuf,
     /// `items_ins_v2_1000.json` or `items_ins_v2.json`.
@@ -26,8 +26,8 @@ pub struct CatalogueFiles {
     pub nouns: Option<PathBuf>,
 }
 
-impl CatalogueFiles {
-    /// Looks for the files in a folder. A folder that has both sizes gives the full catalogue.
+impl CatalogFiles {
+    /// Looks for the files in a folder. A folder that has both sizes gives the full catalog.
     pub fn find(folder: &Path) -> Result<Self, EnvError> {
         for (products, instructions) in [
             ("items_shuffle.json", "items_ins_v2.json"),
@@ -55,7 +55,7 @@ impl CatalogueFiles {
             what: format!("items_shuffle.json or items_shuffle_1000.json in {}", folder.display()),
             hint:
                 "run `lens data webshop` to see where the files come from, or leave --data out to \
-                   play on the built-in catalogue"
+                   play on the built-in catalog"
                     .to_owned(),
         })
     }
@@ -80,12 +80,8 @@ fn open(path: &Path) -> Result<impl Read, EnvError> {
     Ok(BufReader::with_capacity(BUFFER, files::open(path)?))
 }
 
-/// Reads a catalogue; `limit` keeps the first products of the file, `human` takes human goals instead of synthetic.
-pub fn load(
-    files: &CatalogueFiles,
-    limit: Option<usize>,
-    human: bool,
-) -> Result<Catalogue, EnvError> {
+/// Reads a catalog; `limit` keeps the first products of the file, `human` takes human goals instead of synthetic.
+pub fn load(files: &CatalogFiles, limit: Option<usize>, human: bool) -> Result<Catalog, EnvError> {
     let mut instructions: HashMap<String, RawInstruction> = HashMap::new();
     let name = files.instructions.display().to_string();
     read_object(open(&files.instructions)?, &name, |asin, instruction| {
@@ -94,7 +90,7 @@ pub fn load(
     let mut written = if human { Some(load_human(files)?) } else { None };
     let mut source =
         written.as_mut().map_or(InstructionSource::Synthetic, InstructionSource::Human);
-    let mut builder = CatalogueBuilder::default();
+    let mut builder = CatalogBuilder::default();
     let name = files.products.display().to_string();
     read_array(open(&files.products)?, &name, |at, raw: RawProduct| {
         if limit.is_some_and(|limit| at >= limit) {
@@ -110,9 +106,7 @@ pub fn load(
     Ok(builder.finish())
 }
 
-fn load_human(
-    files: &CatalogueFiles,
-) -> Result<HashMap<String, Vec<RawHumanInstruction>>, EnvError> {
+fn load_human(files: &CatalogFiles) -> Result<HashMap<String, Vec<RawHumanInstruction>>, EnvError> {
     let path = files.human_instructions.as_ref().ok_or_else(|| EnvError::Missing {
         what: "items_human_ins.json".to_owned(),
         hint: format!("put it beside {} or use synthetic goals", files.products.display()),

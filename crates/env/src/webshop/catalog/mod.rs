@@ -8,7 +8,7 @@ mod stream;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub use files::{CatalogueFiles, load, load_nouns};
+pub use files::{CatalogFiles, load, load_nouns};
 pub use price::Pricing;
 use raw::{RawHumanInstruction, RawInstruction, RawProduct};
 
@@ -102,13 +102,13 @@ impl Product {
 
 /// All products, in the order of the file.
 #[derive(Debug, Default)]
-pub struct Catalogue {
+pub struct Catalog {
     /// The products.
     pub products: Vec<Product>,
     by_asin: HashMap<Box<str>, u32>,
 }
 
-impl Catalogue {
+impl Catalog {
     /// The place of the product with this number.
     pub fn find(&self, asin: &str) -> Option<usize> {
         self.by_asin.get(asin).map(|&at| at as usize)
@@ -124,14 +124,14 @@ pub enum InstructionSource<'a> {
     Human(&'a mut HashMap<String, Vec<RawHumanInstruction>>),
 }
 
-/// Builds a catalogue product by product. Texts that many products share are kept once.
+/// Builds a catalog product by product. Texts that many products share are kept once.
 #[derive(Debug, Default)]
-pub struct CatalogueBuilder {
-    catalogue: Catalogue,
+pub struct CatalogBuilder {
+    catalog: Catalog,
     shared: HashSet<Arc<str>>,
 }
 
-impl CatalogueBuilder {
+impl CatalogBuilder {
     /// Adds a product unless it is one that the original skips: no number, an overlong one, or one seen before.
     /// The error says what is wrong with it.
     pub fn add(
@@ -142,21 +142,21 @@ impl CatalogueBuilder {
     ) -> Result<(), String> {
         if raw.asin == "nan"
             || raw.asin.chars().count() > LONGEST_ASIN
-            || self.catalogue.by_asin.contains_key(raw.asin.as_str())
+            || self.catalog.by_asin.contains_key(raw.asin.as_str())
         {
             return Ok(());
         }
-        let place = u32::try_from(self.catalogue.products.len())
+        let place = u32::try_from(self.catalog.products.len())
             .map_err(|_| "there are more products than numbers for them".to_owned())?;
         let product = self.product(raw, instruction.unwrap_or_default(), source)?;
-        self.catalogue.by_asin.insert(product.asin.clone(), place);
-        self.catalogue.products.push(product);
+        self.catalog.by_asin.insert(product.asin.clone(), place);
+        self.catalog.products.push(product);
         Ok(())
     }
 
-    /// The catalogue of everything added.
-    pub fn finish(self) -> Catalogue {
-        self.catalogue
+    /// The catalog of everything added.
+    pub fn finish(self) -> Catalog {
+        self.catalog
     }
 
     fn product(
