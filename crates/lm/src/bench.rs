@@ -114,7 +114,7 @@ pub fn decode(
     let noise: Vec<f32> = (0..4096 + config.kv_width()).map(|_| stream.normal() as f32).collect();
     let mut caches: Vec<SequenceCache> = Vec::with_capacity(batch);
     for _ in 0..batch {
-        let mut cache = SequenceCache::new(inner.cache_shape());
+        let mut cache = SequenceCache::new(&inner.pages);
         cache.extend(&random_tokens(&mut stream, cached, config.vocab_size));
         for layer in 0..config.layers {
             for position in 0..cached {
@@ -203,7 +203,7 @@ pub fn prefill_prompt(
     let mut watch = Stopwatch::default();
     for _ in 0..=repeats {
         watch.time(|| {
-            let mut cache = SequenceCache::new(inner.cache_shape());
+            let mut cache = SequenceCache::new(&inner.pages);
             let wanted = length - 1..length;
             Ok(inner.forward(&mut [Segment { cache: &mut cache, tokens: &tokens, wanted }]))
         })?;

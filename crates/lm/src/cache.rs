@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::kernels::aligned::AlignedBuf;
 use crate::kernels::attention::{HeadShape, PAGE};
+use crate::kernels::pool::{Piece, Pool};
 use crate::kernels::tile::Element;
+use crate::model::Model;
 use half::bf16;
 
 /// How keys and values are kept.
@@ -45,26 +46,50 @@ impl CacheShape {
     }
 }
 
-#[derive(Debug, Clone)]
-enum Page {
-    F32(AlignedBuf<f32>),
-    Bf16(AlignedBuf<u16>),
+/// Where a model's pages come from and what they look like.
+#[derive(Debug)]
+pub(crate) struct PagePool {
+    shape: CacheShape,
+    pool: Arc<Pool>,
 }
 
-impl Page {
-    fn new(shape: CacheShape) -> Self {
-        match shape.format {
-            KvFormat::F32 => Self::F32(AlignedBuf::zeroed(shape.page_len())),
-            KvFormat::Bf16 => Self::Bf16(AlignedBuf::zeroed(shape.page_len())),
-        }
+impl PagePool {
+    pub(crate) fn new(shape: CacheShape) -> Self {
+        Self { shape, pool: Arc::new(Pool::new(shape.page_bytes())) }
     }
 
-    fn write(&mut self, heads: HeadShape, start: usize, slot: usize, key: &[f32], value: &[f32]) {
-        match self {
-            Self::F32(data) => scatter(&mut data[start..], heads, slot, key, value, |x| x),
-            Self::Bf16(data) => scatter(&mut data[start..], heads, slot, key, value, |x| {
-                bf16::from_f32(x).to_bits()
-            }),
+    /// Bytes of the pages in use, by sequences and prefix caches together; a shared page counts once.
+    pub(crate) fn bytes_in_use(&self) -> usize {
+        self.pool.bytes_in_use()
+    }
+
+    /// Bytes taken from the system.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.pool.bytes_held()
+    }
+}
+
+/// The keys and values of sixteen positions, all layers.
+#[derive(Debug, Clone)]
+struct Page(Piece);
+
+impl Page {
+    fn values<E: Element>(&self, shape: CacheShape) -> &[E] {
+        &bytemuck::cast_slice(self.0.bytes())[..shape.page_len()]
+    }
+
+    fn write(&mut self, shape: CacheShape, start: usize, slot: usize, key: &[f32], value: &[f32]) {
+        let (heads, bytes) = (shape.heads, self.0.bytes_mut());
+        match shape.format {
+            KvFormat::F32 => {
+                let data: &mut [f32] = bytemuck::cast_slice_mut(bytes);
+                scatter(&mut data[start..], heads, slot, key, value, |x| x);
+            }
+            KvFormat::Bf16 => {
+                let data: &mut [u16] = bytemuck::cast_slice_mut(bytes);
+                let round = |x| bf16::from_f32(x).to_bits();
+                scatter(&mut data[start..], heads, slot, key, value, round);
+            }
         }
     }
 }
@@ -92,7 +117,7 @@ fn scatter<E: Element>(
 /// The keys and values of one sequence. Cloning shares every page; a page is copied only when a clone writes to it.
 #[derive(Debug, Clone)]
 pub(crate) struct SequenceCache {
-    shape: CacheShape,
+    pool: Arc<PagePool>,
     pages: Vec<Arc<Page>>,
     tokens: Vec<u32>,
 }
@@ -104,8 +129,8 @@ pub(crate) enum PageSlices<'a> {
 }
 
 impl SequenceCache {
-    pub(crate) fn new(shape: CacheShape) -> Self {
-        Self { shape, pages: Vec::new(), tokens: Vec::new() }
+    pub(crate) fn new(pool: &Arc<PagePool>) -> Self {
+        Self { pool: Arc::clone(pool), pages: Vec::new(), tokens: Vec::new() }
     }
 
     /// Positions filled so far.
@@ -117,8 +142,8 @@ impl SequenceCache {
     pub(crate) fn extend(&mut self, tokens: &[u32]) {
         let first = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
-        self.pages
-            .resize_with(self.tokens.len().div_ceil(PAGE), || Arc::new(Page::new(self.shape)));
+        let pages = self.tokens.len().div_ceil(PAGE);
+        self.pages.resize_with(pages, || Arc::new(Page(self.pool.pool.take())));
         for page in &mut self.pages[first / PAGE..] {
             Arc::make_mut(page);
         }
@@ -126,36 +151,23 @@ impl SequenceCache {
 
     /// Stores one position of one layer: all key heads side by side, all value heads side by side.
     pub(crate) fn write(&mut self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
-        let heads = self.shape.heads;
+        let shape = self.pool.shape;
+        let heads = shape.heads;
         let page = Arc::make_mut(&mut self.pages[position / PAGE]);
         for (kv_head, (key, value)) in
             keys.chunks_exact(heads.head_dim).zip(values.chunks_exact(heads.head_dim)).enumerate()
         {
-            page.write(heads, heads.block_start(layer, kv_head), position % PAGE, key, value);
+            page.write(shape, heads.block_start(layer, kv_head), position % PAGE, key, value);
         }
     }
 
     /// The pages, for attention.
     pub(crate) fn pages(&self) -> PageSlices<'_> {
-        match self.shape.format {
-            KvFormat::F32 => PageSlices::F32(
-                self.pages
-                    .iter()
-                    .map(|page| match &**page {
-                        Page::F32(data) => &data[..],
-                        Page::Bf16(_) => &[][..],
-                    })
-                    .collect(),
-            ),
-            KvFormat::Bf16 => PageSlices::Bf16(
-                self.pages
-                    .iter()
-                    .map(|page| match &**page {
-                        Page::Bf16(data) => &data[..],
-                        Page::F32(_) => &[][..],
-                    })
-                    .collect(),
-            ),
+        let shape = self.pool.shape;
+        let pages = self.pages.iter();
+        match shape.format {
+            KvFormat::F32 => PageSlices::F32(pages.map(|page| page.values(shape)).collect()),
+            KvFormat::Bf16 => PageSlices::Bf16(pages.map(|page| page.values(shape)).collect()),
         }
     }
 }
@@ -178,12 +190,15 @@ struct Node {
 /// Finished pages by the tokens they were computed from. Keep one beside a model and pass it to several calls
 /// to share the beginnings of prompts between them: the turns of an episode, the two branches of a fork.
 ///
-/// It notices when it is used with other weights and forgets everything, so it can never serve stale values.
+/// Its budget covers the pages it keeps and those of the sequences in flight in the calls it is passed to: what is kept
+/// makes room for what runs. It notices when it is used with other weights and forgets everything, so it can never serve
+/// stale values.
 #[derive(Debug)]
 pub struct PrefixCache {
-    capacity_bytes: usize,
+    budget_bytes: usize,
     weights: Option<u64>,
-    shape: Option<CacheShape>,
+    /// Where the pages lie, and with them those of sequences in flight.
+    pool: Option<Arc<PagePool>>,
     nodes: HashMap<PageKey, Node>,
     clock: u64,
     next_id: u64,
@@ -194,12 +209,12 @@ pub struct PrefixCache {
 const ROOT: u64 = 0;
 
 impl PrefixCache {
-    /// A cache that keeps at most `capacity_bytes` of pages.
-    pub fn new(capacity_bytes: usize) -> Self {
+    /// A cache with a budget for all pages of the calls it is passed to, kept and in flight; see [`shares`].
+    pub fn new(budget_bytes: usize) -> Self {
         Self {
-            capacity_bytes,
+            budget_bytes,
             weights: None,
-            shape: None,
+            pool: None,
             nodes: HashMap::new(),
             clock: 0,
             next_id: ROOT + 1,
@@ -212,17 +227,22 @@ impl PrefixCache {
         self.tokens_reused
     }
 
+    /// The budget it was made with.
+    pub fn budget_bytes(&self) -> usize {
+        self.budget_bytes
+    }
+
     /// Bytes of the pages kept.
     pub fn bytes(&self) -> usize {
-        self.shape.map_or(0, |shape| shape.page_bytes() * self.nodes.len())
+        self.pool.as_ref().map_or(0, |pool| pool.shape.page_bytes() * self.nodes.len())
     }
 
     /// Forgets everything that belongs to other weights.
-    pub(crate) fn bind(&mut self, weights: u64, shape: CacheShape) {
+    pub(crate) fn bind(&mut self, weights: u64, pool: &Arc<PagePool>) {
         if self.weights != Some(weights) {
             self.nodes.clear();
             self.weights = Some(weights);
-            self.shape = Some(shape);
+            self.pool = Some(Arc::clone(pool));
         }
     }
 
@@ -230,12 +250,12 @@ impl PrefixCache {
     /// that would come next, if `tokens` fills one.
     pub(crate) fn longest(
         &mut self,
-        shape: CacheShape,
+        pool: &Arc<PagePool>,
         tokens: &[u32],
         limit: usize,
     ) -> (SequenceCache, Option<PageKey>) {
         self.clock += 1;
-        let mut sequence = SequenceCache::new(shape);
+        let mut sequence = SequenceCache::new(pool);
         let mut parent = ROOT;
         for chunk in tokens[..limit.min(tokens.len())].as_chunks::<PAGE>().0 {
             let key = PageKey { parent, tokens: *chunk };
@@ -255,7 +275,7 @@ impl PrefixCache {
         self.tokens_reused += tokens as u64;
     }
 
-    /// Makes a sequence's full pages known, then drops the pages used longest ago beyond the capacity.
+    /// Makes a sequence's full pages known, then drops the pages used longest ago beyond the budget.
     pub(crate) fn publish(&mut self, sequence: &SequenceCache) {
         self.clock += 1;
         let mut parent = ROOT;
@@ -271,26 +291,39 @@ impl PrefixCache {
             node.used = self.clock;
             parent = node.id;
         }
-        self.evict();
+        self.make_room(0);
     }
 
-    fn evict(&mut self) {
-        let Some(shape) = self.shape else { return };
-        let keep = self.capacity_bytes / shape.page_bytes().max(1);
-        if self.nodes.len() <= keep {
+    /// Drops the pages used longest ago until `needed` more bytes fit into the budget, or until all that is left belongs
+    /// to sequences in flight: a sequence has to run whatever its length.
+    pub(crate) fn make_room(&mut self, needed: usize) {
+        let Some(pool) = &self.pool else { return };
+        let wanted = pool.bytes_in_use() + needed;
+        if wanted <= self.budget_bytes {
             return;
         }
         // A page is used no later than the pages before it, so dropping the oldest and, among equals, the deepest
-        // never leaves a page whose beginning is gone. A tenth more than needed keeps this rare.
+        // never leaves a page whose beginning is gone. Dropping a page of a sequence in flight would free nothing; the
+        // pages before it belong to that sequence too. A tenth more than needed keeps this rare.
+        let page_bytes = pool.shape.page_bytes().max(1);
+        let drop = (wanted - self.budget_bytes + self.budget_bytes / 10).div_ceil(page_bytes);
         let mut oldest: Vec<_> = self
             .nodes
             .iter()
+            .filter(|(_, node)| Arc::strong_count(&node.page) == 1)
             .map(|(key, node)| (node.used, usize::MAX - node.depth, node.id, *key))
             .collect();
         oldest.sort_unstable_by_key(|&(used, depth, id, _)| (used, depth, id));
-        let drop = self.nodes.len() - keep + keep / 10;
         for (_, _, _, key) in oldest.into_iter().take(drop) {
             self.nodes.remove(&key);
         }
     }
+}
+
+/// Splits one budget for keys and values between models so that each can hold the same number of tokens. A caller with one
+/// limit for the process makes every model's [`PrefixCache`] with its share.
+pub fn shares(budget_bytes: usize, models: &[&Model]) -> Vec<usize> {
+    let sizes: Vec<usize> = models.iter().map(|model| model.kv_bytes_per_token().max(1)).collect();
+    let tokens = budget_bytes / sizes.iter().sum::<usize>().max(1);
+    sizes.into_iter().map(|size| size * tokens).collect()
 }

@@ -39,7 +39,8 @@ pub struct GenerateOptions {
     pub real_vocab: Option<usize>,
     /// Longest sequence, prompt and response together; the model's own limit if none.
     pub context: Option<usize>,
-    /// Sequences are admitted while their cached keys and values may fit in this; one is always admitted.
+    /// Sequences are admitted while their cached keys and values may fit in this and in the prefix cache's budget; one is
+    /// always admitted.
     pub kv_budget_bytes: usize,
 }
 
@@ -96,7 +97,7 @@ pub fn generate(
     requests: &[GenerateRequest],
     options: &GenerateOptions,
 ) -> Result<Vec<Generated>, LmError> {
-    let mut prefix = PrefixCache::new(prefill::DEFAULT_PREFIX_BYTES);
+    let mut prefix = PrefixCache::new(prefill::CALL_PREFIX_BYTES);
     generate_with(model, requests, options, &mut prefix, &mut |_| {})
 }
 
@@ -123,7 +124,8 @@ pub fn generate_with(
             queue.push_back(index);
         }
     }
-    let budget_tokens = options.kv_budget_bytes / model.kv_bytes_per_token().max(1);
+    let budget_bytes = options.kv_budget_bytes.min(prefix.budget_bytes());
+    let budget_tokens = budget_bytes / model.kv_bytes_per_token().max(1);
     let reserve = |index: usize| {
         let request = &requests[index];
         (request.prompt.len() + request.max_new_tokens).min(context)
@@ -150,6 +152,7 @@ pub fn generate_with(
             active.extend(batch.advance(fresh, &hidden, prefix)?);
         }
     }
+    prefix.make_room(0);
     Ok(batch.done.into_iter().flatten().collect())
 }
 

@@ -66,7 +66,7 @@ pub fn pair_score(
     rows: &[PairRow<'_>],
     options: &PairOptions,
 ) -> Result<Vec<Vec<PairPosition>>, LmError> {
-    let mut prefixes = [(); 2].map(|()| PrefixCache::new(prefill::DEFAULT_PREFIX_BYTES));
+    let mut prefixes = [(); 2].map(|()| PrefixCache::new(prefill::CALL_PREFIX_BYTES));
     let [for_student, for_teacher] = &mut prefixes;
     pair_score_with(student, teacher, rows, options, for_student, for_teacher)
 }
@@ -138,7 +138,9 @@ pub fn cross_score(
     let student_texts: Vec<_> = rows.iter().map(|row| (row.student_prompt, row.response)).collect();
     let teacher_texts: Vec<_> = rows.iter().map(|row| (row.teacher_prompt, row.response)).collect();
     let mut scored = Vec::with_capacity(rows.len());
-    for batch in prefill::batches(lengths, bytes_per_token, options.kv_budget_bytes) {
+    let budget = student_prefix.budget_bytes().min(teacher_prefix.budget_bytes());
+    let budget = options.kv_budget_bytes.min(budget);
+    for batch in prefill::batches(lengths, bytes_per_token, budget) {
         let side = |model, prefix: &mut PrefixCache, texts: &[(&[u32], &[u32])]| {
             let texts = &texts[batch.clone()];
             Side::new(model, prefix, texts, vocab, options.tau)

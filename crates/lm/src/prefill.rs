@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::cache::{PrefixCache, SequenceCache};
 use crate::error::LmError;
+use crate::kernels::attention::PAGE;
 use crate::kernels::matrix::Matrix;
 use crate::model::{Model, Segment};
 
@@ -24,8 +25,8 @@ pub(crate) struct Prefilled {
 /// Runs all jobs. Jobs that begin alike wait until the first of them has run and then take over its pages.
 pub(crate) fn prefill(model: &Model, prefix: &mut PrefixCache, jobs: &[Job<'_>]) -> Vec<Prefilled> {
     let inner = model.inner();
-    let shape = inner.cache_shape();
-    prefix.bind(inner.identity, shape);
+    let page_bytes = inner.cache_shape().page_bytes();
+    prefix.bind(inner.identity, &inner.pages);
     let mut done: Vec<Option<Prefilled>> = Vec::new();
     done.resize_with(jobs.len(), || None);
     let mut waiting: Vec<usize> = (0..jobs.len()).collect();
@@ -34,13 +35,17 @@ pub(crate) fn prefill(model: &Model, prefix: &mut PrefixCache, jobs: &[Job<'_>])
         let mut wave: Vec<(usize, SequenceCache)> = Vec::new();
         waiting.retain(|&index| {
             let job = &jobs[index];
-            let (cache, next) = prefix.longest(shape, job.tokens, job.wanted.start);
+            let (cache, next) = prefix.longest(&inner.pages, job.tokens, job.wanted.start);
             if next.is_some_and(|key| !claimed.insert(key)) {
                 return true;
             }
             wave.push((index, cache));
             false
         });
+        let pages = |(index, cache): &(usize, SequenceCache)| {
+            (jobs[*index].tokens.len() - cache.len()).div_ceil(PAGE)
+        };
+        prefix.make_room(wave.iter().map(pages).sum::<usize>() * page_bytes);
         let mut segments: Vec<Segment<'_>> = wave
             .iter_mut()
             .map(|(index, cache)| {
@@ -67,21 +72,25 @@ pub(crate) fn prefill(model: &Model, prefix: &mut PrefixCache, jobs: &[Job<'_>])
 
 /// Memory for the keys and values of sequences in flight unless told otherwise.
 pub(crate) const DEFAULT_KV_BUDGET: usize = 4 << 30;
-/// Memory for pages of earlier sequences unless told otherwise.
-pub(crate) const DEFAULT_PREFIX_BYTES: usize = 256 << 20;
+/// Budget of the prefix cache that lives for one call.
+pub(crate) const CALL_PREFIX_BYTES: usize = 1 << 30;
+/// Tokens of the sequences that are scored together: enough to fill every thread with large products, and no more memory
+/// than that takes.
+pub(crate) const SCORED_TOGETHER: usize = 8192;
 
-/// Cuts sequences into consecutive batches whose keys and values fit into `budget_bytes`; each has at least one.
+/// Cuts sequences into consecutive batches to score: their keys and values fit into `budget_bytes`, and none is larger
+/// than pays ([`SCORED_TOGETHER`] tokens). Each has at least one.
 pub(crate) fn batches(
     lengths: impl Iterator<Item = usize>,
     bytes_per_token: usize,
     budget_bytes: usize,
 ) -> Vec<Range<usize>> {
-    let budget = budget_bytes / bytes_per_token.max(1);
+    let most = SCORED_TOGETHER.min(budget_bytes / bytes_per_token.max(1));
     let mut batches: Vec<Range<usize>> = Vec::new();
     let mut used = 0;
     for (index, length) in lengths.enumerate() {
         match batches.last_mut() {
-            Some(batch) if used + length <= budget => {
+            Some(batch) if used + length <= most => {
                 batch.end = index + 1;
                 used += length;
             }

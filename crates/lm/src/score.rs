@@ -75,7 +75,7 @@ pub fn score(
     requests: &[ScoreRequest<'_>],
     options: &ScoreOptions,
 ) -> Result<Vec<Scored>, LmError> {
-    let mut prefix = PrefixCache::new(prefill::DEFAULT_PREFIX_BYTES);
+    let mut prefix = PrefixCache::new(prefill::CALL_PREFIX_BYTES);
     score_with(model, requests, options, &mut prefix)
 }
 
@@ -98,7 +98,7 @@ pub fn score_with(
     for batch in prefill::batches(
         rows.iter().map(|(prompt, response)| prompt.len() + response.len()),
         model.kv_bytes_per_token(),
-        options.kv_budget_bytes,
+        options.kv_budget_bytes.min(prefix.budget_bytes()),
     ) {
         let hidden = response_states(model, prefix, &rows[batch.clone()]);
         let summaries = model.inner().summaries(&hidden, vocab, options.tau, options.top_k);
@@ -167,7 +167,10 @@ pub(crate) fn response_states(
         .iter()
         .flat_map(|one| (0..one.hidden.rows()).map(|row| one.hidden.row(row)))
         .collect();
-    Matrix::from_rows(model.config().hidden_size, states.into_iter())
+    let states = Matrix::from_rows(model.config().hidden_size, states.into_iter());
+    drop(prefilled);
+    prefix.make_room(0);
+    states
 }
 
 pub(crate) fn check_tau(tau: f32) -> Result<(), LmError> {

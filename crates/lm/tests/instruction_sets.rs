@@ -20,9 +20,9 @@ fn training_gives_the_same_bytes_with_every_instruction_set() {
         };
         let width = 40;
         let mut stream = stream(5);
-        let rows: Vec<TrainRow> = (0..6)
+        let rows: Vec<TrainRow> = (0..KINDS.len())
             .map(|index| {
-                let (kind, length) = (KINDS[index % KINDS.len()], 20 + 31 * index);
+                let (kind, length) = (KINDS[index], 20 + 11 * index);
                 random_row(kind, config.vocab_size, width, length, length / 2, &mut stream)
             })
             .collect();
@@ -35,10 +35,8 @@ fn training_gives_the_same_bytes_with_every_instruction_set() {
             let parameters = random_parameters(&config, 3);
             let mut trainer = Trainer::new(config.clone(), parameters, TrainerOptions::default())
                 .expect("valid model");
-            for _ in 0..2 {
-                trainer.accumulate(&rows, &heads).expect("valid rows");
-                trainer.step(&AdamWConfig { lr: 1e-3, ..AdamWConfig::default() }).expect("a step");
-            }
+            trainer.accumulate(&rows, &heads).expect("valid rows");
+            trainer.step(&AdamWConfig { lr: 1e-3, ..AdamWConfig::default() }).expect("a step");
             let state = trainer.optimizer_state().expect("writing to memory");
             (trainer.into_parameters(), state)
         });

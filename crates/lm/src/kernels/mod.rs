@@ -13,6 +13,7 @@ pub mod elementwise;
 pub mod matrix;
 pub mod packed;
 pub mod peak;
+pub(crate) mod pool;
 pub(crate) mod tile;
 pub(crate) mod train_gemm;
 pub(crate) mod train_math;

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cache::{CacheShape, KvFormat};
+use crate::cache::{CacheShape, KvFormat, PagePool};
 use crate::checkpoint::TensorSource;
 use crate::config::{MAX_POSITION, ModelConfig};
 use crate::error::LmError;
@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) rope: Rope,
     pub(crate) weights: Weights,
     scratch: ScratchPool,
+    /// Where the keys and values of sequences lie.
+    pub(crate) pages: Arc<PagePool>,
     /// Differs between any two sets of weights of this process.
     pub(crate) identity: u64,
 }
@@ -95,6 +97,7 @@ impl Model {
                 rope: Rope::new(config),
                 weights: Weights::pack(config, values, format)?,
                 scratch: ScratchPool::default(),
+                pages: Arc::new(PagePool::new(cache_shape(config, kv_format))),
                 identity: new_identity(),
             }),
         })
@@ -104,6 +107,7 @@ impl Model {
     pub fn with_kv_format(self, kv_format: KvFormat) -> Result<Self, LmError> {
         self.changed(|inner| {
             inner.kv_format = kv_format;
+            inner.pages = Arc::new(PagePool::new(cache_shape(&inner.config, kv_format)));
             inner.identity = new_identity();
         })
     }
@@ -138,6 +142,7 @@ impl Model {
                 rope: Rope::new(&old.config),
                 weights: Weights::pack(&old.config, &values, old.weights.format)?,
                 scratch: ScratchPool::default(),
+                pages: Arc::clone(&old.pages),
                 identity: new_identity(),
             });
         }
@@ -174,6 +179,16 @@ impl Model {
         self.inner.cache_shape().page_bytes() / crate::kernels::attention::PAGE
     }
 
+    /// Bytes of cached keys and values in use now, of all sequences and prefix caches of this model and its clones.
+    pub fn kv_bytes_in_use(&self) -> usize {
+        self.inner.pages.bytes_in_use()
+    }
+
+    /// Bytes that cached keys and values take from the system now, free room in their slabs included.
+    pub fn kv_bytes_held(&self) -> usize {
+        self.inner.pages.bytes_held()
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
     }
@@ -181,16 +196,20 @@ impl Model {
 
 impl Inner {
     pub(crate) fn head_shape(&self) -> HeadShape {
-        HeadShape {
-            heads: self.config.heads,
-            kv_heads: self.config.kv_heads,
-            head_dim: self.config.head_dim,
-        }
+        head_shape(&self.config)
     }
 
     pub(crate) fn cache_shape(&self) -> CacheShape {
-        CacheShape { heads: self.head_shape(), layers: self.config.layers, format: self.kv_format }
+        cache_shape(&self.config, self.kv_format)
     }
+}
+
+fn head_shape(config: &ModelConfig) -> HeadShape {
+    HeadShape { heads: config.heads, kv_heads: config.kv_heads, head_dim: config.head_dim }
+}
+
+fn cache_shape(config: &ModelConfig, format: KvFormat) -> CacheShape {
+    CacheShape { heads: head_shape(config), layers: config.layers, format }
 }
 
 fn check_config(config: &ModelConfig) -> Result<(), LmError> {
