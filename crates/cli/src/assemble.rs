@@ -12,6 +12,7 @@ use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::AdamWConfig;
 
 use crate::failure::Failure;
+use crate::memory;
 
 /// The benchmark a configuration names, narrowed to `task.kinds` if there are any.
 pub(crate) fn benchmark(config: &Config) -> Result<Arc<dyn Benchmark>, Failure> {
@@ -150,7 +151,9 @@ pub(crate) fn engine(config: &Config) -> Result<NativeEngine, Failure> {
     let learner =
         NativeLearner::load(&config.student.path, learner_options(&config)).map_err(user)?;
     let files = Checkpoint::open(&config.teacher.path)?;
-    NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)
+    let mut engine = NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)?;
+    engine.limit_caches(memory::budget(&config, engine.kv_bytes_per_token()));
+    Ok(engine)
 }
 
 /// This program as it was called, for commands that the user is told to run next: with cargo, `lens` is not among the

@@ -16,6 +16,7 @@ use lens_lm::checkpoint::{Checkpoint, ModelFiles};
 
 use crate::assemble::{learner_options, policy};
 use crate::failure::Failure;
+use crate::memory;
 
 /// The engine of a configuration. `resuming`: a checkpoint will be loaded into it.
 pub(crate) fn engine(
@@ -35,7 +36,9 @@ pub(crate) fn engine(
     }
     let teacher = policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
     let files = Checkpoint::open(&config.teacher.path)?;
-    Ok(Box::new(NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)?))
+    let mut engine = NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)?;
+    engine.limit_caches(memory::budget(config, engine.kv_bytes_per_token()));
+    Ok(Box::new(engine))
 }
 
 fn user(error: EngineError) -> Failure {

@@ -9,6 +9,7 @@ mod failure;
 mod help;
 mod interrupt;
 mod launch;
+mod memory;
 mod plot;
 mod progress;
 mod results;

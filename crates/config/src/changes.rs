@@ -22,6 +22,7 @@ const ALLOWED: &[&str] = &[
     "output",
     "seeds",
     "threads",
+    "memory.budget",
     "task.data",
     "task.references",
     "prompt.template",

@@ -145,6 +145,8 @@ pub struct Config {
     pub train: Train,
     /// How a student is evaluated.
     pub eval: Eval,
+    /// Memory of models on this machine.
+    pub memory: Memory,
 }
 
 impl Default for Config {
@@ -169,6 +171,7 @@ impl Default for Config {
             rollout: Rollout::default(),
             train: Train::default(),
             eval: Eval::default(),
+            memory: Memory::default(),
         }
     }
 }
@@ -328,6 +331,15 @@ section! {
 }
 
 section! {
+    /// Memory of models on this machine. Results do not depend on it.
+    Memory {
+        /// Megabytes for the keys and values of the native models: sequences under way, and prompts kept because others
+        /// may begin alike. 0 means what a batch needs, at most a quarter of the machine.
+        budget: u64 = 0,
+    }
+}
+
+section! {
     /// How a student is evaluated.
     Eval {
         /// Longest response.
@@ -455,6 +467,12 @@ impl Eval {
     }
 }
 
+impl Memory {
+    fn check(&self) -> Result<(), OpdError> {
+        count("memory.budget", self.budget, 0..=1_000_000_000)
+    }
+}
+
 impl Config {
     /// Refuses values out of range, section by section.
     pub(crate) fn check_sections(&self) -> Result<(), OpdError> {
@@ -466,6 +484,7 @@ impl Config {
         self.optimizer.check()?;
         self.rollout.check()?;
         self.eval.check()?;
+        self.memory.check()?;
         self.check_engines()
     }
 }

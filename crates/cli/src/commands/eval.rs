@@ -17,6 +17,7 @@ use serde_json::json;
 use super::config::ConfigArgs;
 use crate::assemble;
 use crate::failure::Failure;
+use crate::memory;
 use crate::progress::PlayingBar;
 use crate::results::newest_model;
 use crate::terminal::say;
@@ -65,6 +66,7 @@ impl Eval {
         let (model, config) = self.model_and_config()?;
         assemble::set_threads(config.threads)?;
         let policy = assemble::policy(&model, "the model to evaluate", self.weights)?;
+        policy.limit_cache(memory::budget(&config, policy.model().kv_bytes_per_token()));
         let benchmark = assemble::benchmark(&config)?;
         let evaluator = evaluator(&config, &rollout_config(&config, &benchmark)?);
         let splits =

@@ -20,6 +20,8 @@ pub struct NativeEngine {
     learner: NativeLearner,
     teacher: Arc<NativePolicy>,
     published: Arc<NativeModels>,
+    /// Bytes of the student's keys and values, where a budget was given.
+    student_cache: Option<usize>,
 }
 
 impl NativeEngine {
@@ -42,8 +44,23 @@ impl NativeEngine {
         teacher_files: &Checkpoint,
     ) -> Result<Self, EngineError> {
         learner.learn_from(teacher.clone(), teacher_files)?;
-        let published = models(&mut learner, &teacher)?;
-        Ok(Self { learner, teacher, published })
+        let published = models(&mut learner, &teacher, None)?;
+        Ok(Self { learner, teacher, published, student_cache: None })
+    }
+
+    /// Bytes that the keys and values of one token take in both models together.
+    pub fn kv_bytes_per_token(&self) -> usize {
+        let student = self.published.student_policy().model();
+        student.kv_bytes_per_token() + self.teacher.model().kv_bytes_per_token()
+    }
+
+    /// Bounds the keys and values of both models together, kept and in flight.
+    pub fn limit_caches(&mut self, bytes: usize) {
+        let student = self.published.student_policy();
+        let shares = lens_lm::cache::shares(bytes, &[student.model(), self.teacher.model()]);
+        student.limit_cache(shares[0]);
+        self.teacher.limit_cache(shares[1]);
+        self.student_cache = Some(shares[0]);
     }
 
     /// The learner itself.
@@ -60,8 +77,12 @@ impl NativeEngine {
 fn models(
     learner: &mut NativeLearner,
     teacher: &Arc<NativePolicy>,
+    cache: Option<usize>,
 ) -> Result<Arc<NativeModels>, EngineError> {
     let student = Arc::new(learner.snapshot()?);
+    if let Some(bytes) = cache {
+        student.limit_cache(bytes);
+    }
     Ok(Arc::new(NativeModels::new(student, teacher.clone(), learner.options().loss)?))
 }
 
@@ -83,7 +104,7 @@ impl Engine for NativeEngine {
     }
 
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {
-        self.published = models(&mut self.learner, &self.teacher)?;
+        self.published = models(&mut self.learner, &self.teacher, self.student_cache)?;
         let versions = kept.iter().filter_map(|target| match &target.0 {
             Kind::Snapshot { version, .. } => Some(*version),
             _ => None,
@@ -119,7 +140,7 @@ impl Engine for NativeEngine {
         let targets = targets::load(&state, saved)?;
         let needed = targets::versions(&targets.iter().collect::<Vec<_>>());
         self.learner.load_state(&folder.join("model"), &state, &needed)?;
-        self.published = models(&mut self.learner, &self.teacher)?;
+        self.published = models(&mut self.learner, &self.teacher, self.student_cache)?;
         Ok(targets)
     }
 }

@@ -8,7 +8,7 @@ use lens_lm::score::Scored;
 use lens_opd::episode::{DivergenceSource, TopPair};
 use lens_opd::objective::{Estimator, Loss};
 
-use super::policy::{NativePolicy, PREFIX_BYTES};
+use super::policy::NativePolicy;
 use crate::deadline::Deadline;
 use crate::error::{CallFailure, EngineError};
 use crate::models::{Compared, CrossContext, Internalized, Models, Position, ScoreCall};
@@ -34,6 +34,10 @@ impl NativeModels {
         Ok(Self { student, teacher, loss })
     }
 
+    pub(super) fn student_policy(&self) -> &NativePolicy {
+        &self.student
+    }
+
     fn options(&self) -> PairOptions {
         PairOptions { real_vocab: Some(self.teacher.real_vocab()), ..PairOptions::default() }
     }
@@ -57,7 +61,7 @@ impl NativeModels {
         let options = self.options();
         let scored = if Arc::ptr_eq(student, teacher) {
             // A model judging itself: its one cache is taken already.
-            let mut own = PrefixCache::new(PREFIX_BYTES);
+            let mut own = PrefixCache::new(teacher.prefix().budget_bytes());
             cross_score(
                 student.model(),
                 teacher.model(),
@@ -251,8 +255,8 @@ pub(crate) fn internalize(
         .collect();
     let options = PairOptions { real_vocab: Some(student.real_vocab()), ..PairOptions::default() };
     let model = student.model();
-    let mut plain = PrefixCache::new(PREFIX_BYTES);
     let mut hinted = student.prefix();
+    let mut plain = PrefixCache::new(hinted.budget_bytes());
     let scored = cross_score(model, model, &rows, &options, &mut hinted, &mut plain)?;
     let version = student.version();
     let targets = scored.into_iter().map(|row| {

@@ -17,8 +17,8 @@ use crate::deadline::Deadline;
 use crate::error::{CallFailure, EngineError};
 use crate::policy::{Completion, FinishReason, GenerateCall, Policy, Sampling};
 
-/// Bytes of keys and values kept for prompts that begin alike, per model.
-pub(super) const PREFIX_BYTES: usize = 512 << 20;
+/// Bytes of keys and values, kept for prompts that begin alike and in flight, where no budget is given.
+const CACHE_BYTES: usize = 512 << 20;
 
 /// Sequences decoded together.
 const MAX_BATCH: usize = 64;
@@ -41,7 +41,7 @@ impl NativePolicy {
             codec,
             version,
             real_vocab,
-            prefix: Mutex::new(PrefixCache::new(PREFIX_BYTES)),
+            prefix: Mutex::new(PrefixCache::new(CACHE_BYTES)),
         }
     }
 
@@ -52,6 +52,11 @@ impl NativePolicy {
         let model = Model::load(&checkpoint.files.config, &checkpoint.weights, format)?;
         let real_vocab = codec.tokenizer().real_tokens();
         Ok(Self::new(model, codec, 0, real_vocab))
+    }
+
+    /// Bounds the bytes of keys and values, kept and in flight; what was kept is forgotten.
+    pub fn limit_cache(&self, bytes: usize) {
+        *self.prefix() = PrefixCache::new(bytes);
     }
 
     /// The model itself.
