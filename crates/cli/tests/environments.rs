@@ -288,3 +288,38 @@ fn a_prompt_is_checked_before_a_run() {
     assert_eq!(code, Some(1));
     assert!(told.contains("environment.actions") && told.contains("starts with `/`"), "{told}");
 }
+
+#[test]
+fn a_served_benchmark_is_evaluated_as_the_one_in_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let template = folder.path().join("alfworld.jinja");
+    let shipped =
+        std::fs::read_to_string(root().join("configs/prompts/alfworld.jinja")).expect("shipped");
+    // A server lists every command; ALFWorld's own prompt leaves `help` out.
+    let listed = r#"{{ "'" ~ (commands | reject("eq", "help") | join("'\n'")) ~ "'" }}"#;
+    let mine = shipped.replace("{{ admissible_actions }}", listed);
+    assert_ne!(mine, shipped);
+    std::fs::write(&template, mine).expect("written");
+    let server = Served::alfworld();
+    let common = [
+        "seeds=[3]",
+        "task.train_split=train",
+        "task.eval_splits=[\"valid_unseen\"]",
+        "task.turn_limit=6",
+        "eval.max_tokens=24",
+    ];
+    let evaluated = |settings: &[&str]| -> serde_json::Value {
+        let mut all = vec!["eval", "assets/lab/student-large", "--limit", "4", "--format", "json"];
+        all.extend(common.iter().chain(settings).flat_map(|setting| ["--set", *setting]));
+        let told = lens(&all);
+        let json = &told[told.find('{').expect("JSON")..=told.rfind('}').expect("JSON")];
+        serde_json::from_str(json).expect("JSON")
+    };
+    let own = evaluated(&["task.benchmark=alfworld"]);
+    let url = format!("environment.url={}", server.url);
+    let template = format!("prompt.template={}", template.display());
+    let text = "environment.observation={{ observation.text }}";
+    let served = evaluated(&["task.benchmark=openenv", &url, &template, text]);
+    assert_eq!(own["evaluations"][0]["tasks"].as_array().map(Vec::len), Some(4), "{own}");
+    assert_eq!(own["evaluations"][0]["tasks"], served["evaluations"][0]["tasks"]);
+}

@@ -19,8 +19,8 @@ use crate::failure::Failure;
 
 /// Time steps of an environment in another process, with many sessions at once
 ///
-/// Every session plays random listed actions, all of them the same number of steps. The rate is all steps over the time that
-/// the slowest session spent stepping; resets are timed apart.
+/// Every session plays random listed actions, all of them the same number of steps. The rate is all steps over the time
+/// from the first to the last, less what an average session spent in resets; those are timed apart.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoteBench {
     #[command(flatten)]
@@ -56,10 +56,11 @@ struct Speed {
 }
 
 /// What one session did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Share {
     steps: usize,
-    stepping: Duration,
+    begun: Instant,
+    ended: Instant,
     resets: u32,
     resetting: Duration,
 }
@@ -140,11 +141,14 @@ impl RemoteBench {
         });
         let shares = shares.into_iter().collect::<Result<Vec<Share>, EnvError>>()?;
         let played: usize = shares.iter().map(|share| share.steps).sum();
-        let slowest = shares.iter().map(|share| share.stepping).max().unwrap_or_default();
+        let begun = shares.iter().map(|share| share.begun).min();
+        let ended = shares.iter().map(|share| share.ended).max();
+        let whole = begun.zip(ended).map_or(Duration::ZERO, |(begun, ended)| ended - begun);
         let resets: u32 = shares.iter().map(|share| share.resets).sum();
         let resetting: Duration = shares.iter().map(|share| share.resetting).sum();
+        let stepping = whole.saturating_sub(resetting / count as u32);
         Ok(Speed {
-            steps_per_second: played as f64 / slowest.as_secs_f64().max(1e-9),
+            steps_per_second: played as f64 / stepping.as_secs_f64().max(1e-9),
             reset: resetting / resets.max(1),
         })
     }
@@ -158,7 +162,6 @@ impl RemoteBench {
         steps: usize,
         ready: &Barrier,
     ) -> Result<Share, EnvError> {
-        let mut share = Share::default();
         let mut draws = StreamKey::new(1, 0, number as u64, Purpose::Data, 0).open();
         let mut next = number;
         let started = Arc::clone(benchmark).environment().and_then(|mut environment| {
@@ -167,6 +170,9 @@ impl RemoteBench {
         });
         ready.wait();
         let (mut environment, mut view) = started?;
+        let begun = Instant::now();
+        let mut share =
+            Share { steps: 0, begun, ended: begun, resets: 0, resetting: Duration::ZERO };
         while share.steps < steps {
             if view.status != Status::Running || view.turn >= self.turns {
                 next += 1;
@@ -176,11 +182,10 @@ impl RemoteBench {
                 share.resets += 1;
             }
             let action = self.choose(&view, &mut draws);
-            let start = Instant::now();
             view = environment.step(&action)?;
-            share.stepping += start.elapsed();
             share.steps += 1;
         }
+        share.ended = Instant::now();
         Ok(share)
     }
 
