@@ -10,6 +10,7 @@ mod catalog;
 mod guard;
 mod kept;
 mod routes;
+mod rpc;
 mod schema;
 mod session;
 

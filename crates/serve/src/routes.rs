@@ -17,10 +17,9 @@ use crate::ServeOptions;
 use crate::catalog::Catalog;
 use crate::guard::{self, Guard};
 use crate::kept::{Kept, new_id};
+use crate::rpc::{RpcError, SESSION_CLOSE, SESSION_CREATE, mcp};
 use crate::schema;
-use crate::session::{
-    Reaction, Refusal, RpcError, SESSION_CLOSE, SESSION_CREATE, Session, error_frame, mcp,
-};
+use crate::session::{Reaction, Refusal, Session, error_frame};
 
 /// The largest message a client may send, as the original has it.
 const LARGEST: usize = 16 << 20;
