@@ -77,7 +77,8 @@ impl Value {
 
 /// The longest context any call needs.
 pub(crate) fn context(config: &Config) -> usize {
-    let longest = config.rollout.max_response_tokens.max(config.eval.max_tokens);
+    let hint = config.methods.validate.hint_tokens;
+    let longest = config.rollout.max_response_tokens.max(config.eval.max_tokens).max(hint);
     config.rollout.max_prompt_tokens + longest + 1
 }
 
@@ -93,6 +94,7 @@ pub(crate) fn launches(config: &Config) -> Result<Vec<Launch>, Failure> {
                 _ => vllm(config, role, model, url)?,
             };
             launch.name = name;
+            launch.command.extend(model.flags.iter().map(|flag| Value::from(flag.as_str())));
             devices(&mut launch, &mut next_gpu);
             launches.push(launch);
         }
@@ -218,6 +220,7 @@ fn torchrun(config: &Config) -> Result<Launch, Failure> {
     if config.train.recompute {
         command.push("--recompute".into());
     }
+    command.extend(learner.flags.iter().map(|flag| Value::from(flag.as_str())));
     let env = vec![("OMP_NUM_THREADS".to_owned(), "1".into())];
     let (name, url) = ("learner".to_owned(), learner.url.clone());
     Ok(Launch { name, url, ready: "/v1/health", env, command, gpus: learner.gpus })
@@ -336,6 +339,8 @@ mod tests {
         config.learner.key_file = "token".into();
         config.learner.gpus = 4;
         config.learner.tokens_per_gpu = 8192;
+        config.student.flags = vec!["--dtype".to_owned(), "float32".to_owned()];
+        config.learner.flags = vec!["--lora-rank=8".to_owned()];
         config
     }
 
@@ -355,6 +360,8 @@ mod tests {
             "--max-logprobs 64",
             "CUDA_VISIBLE_DEVICES=4,5,6,7 OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 4",
             "--token-budget 8192",
+            "--dtype float32",
+            "--lora-rank=8",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }

@@ -1,4 +1,6 @@
-//! `lens engine`: servers and the training worker, started and tried out.
+//! `lens engine`: servers and the training worker, started and tried out, and what they make beside what another makes.
+
+mod compare;
 
 use std::io::Write;
 use std::path::Path;
@@ -34,6 +36,8 @@ pub(crate) enum EngineCommand {
     Check(Check),
     /// Start the servers and the worker on this machine, and stop them on Ctrl-C.
     Launch(LaunchArgs),
+    /// Put two runs side by side, step by step: losses, gradients, competence, gains and saved weights.
+    Compare(compare::Compare),
 }
 
 /// Try out every server and the worker before a run depends on them.
@@ -54,6 +58,9 @@ pub(crate) struct LaunchArgs {
     /// Print the commands instead: as a shell script, a compose file for one node or a Slurm job for two.
     #[arg(long, value_name = "FORM", num_args = 0..=1, default_missing_value = "shell")]
     print: Option<Form>,
+    /// Start these parts alone, by their names in --print: student-0, teacher-0, learner.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -68,6 +75,7 @@ impl EngineCommand {
         match self {
             Self::Check(check) => check.run(out),
             Self::Launch(launch) => launch.run(out),
+            Self::Compare(compare) => compare.run(out),
         }
     }
 }
@@ -167,7 +175,7 @@ fn learner(config: &Config) -> Finding {
 impl LaunchArgs {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let config = self.config.resolve()?.config.with_absolute_paths();
-        let launches = launch::launches(&config)?;
+        let launches = chosen(launch::launches(&config)?, &self.only)?;
         match self.print {
             None => run_all(&launches, out),
             Some(Form::Shell) => Ok(write!(out, "{}", launch::shell(&launches))?),
@@ -189,6 +197,19 @@ impl LaunchArgs {
             }
         }
     }
+}
+
+/// The parts that were asked for; all of them if none was.
+fn chosen(launches: Vec<Launch>, only: &[String]) -> Result<Vec<Launch>, Failure> {
+    let names: Vec<&str> = launches.iter().map(|launch| launch.name.as_str()).collect();
+    if let Some(other) = only.iter().find(|&name| !names.contains(&name.as_str())) {
+        return Err(Failure::user_with_hint(
+            format!("--only {other}: this configuration has no such part"),
+            format!("its parts are {}", names.join(", ")),
+        ));
+    }
+    let wanted = |launch: &Launch| only.is_empty() || only.contains(&launch.name);
+    Ok(launches.into_iter().filter(wanted).collect())
 }
 
 /// A process that ends with this one.

@@ -11,10 +11,12 @@ use crate::failure::Failure;
 use crate::wording::{counted, group};
 
 mod costs;
+mod gpus;
 mod typical;
 mod walk;
 
 use costs::costs;
+use gpus::gpu_memory;
 use typical::Typical;
 
 /// Estimate what a configuration costs: tokens, teacher calls, memory, disk, time
@@ -53,8 +55,11 @@ impl Estimate {
         let peak = lens_lm::bench::peak_gflops() * 1e9;
         let shapes = (&student.config, &teacher.config);
         let costs = costs(&config, shapes, &typical, peak)?;
+        let elsewhere = gpu_memory(&config, &student.config, &teacher.config);
         if self.json {
-            let object = serde_json::json!({ "seeds": config.seeds.len(), "per_seed": costs });
+            let object = serde_json::json!({
+                "seeds": config.seeds.len(), "per_seed": costs, "gpu_memory": elsewhere,
+            });
             return Ok(writeln!(out, "{object:#}")?);
         }
         let count = group;
@@ -89,6 +94,10 @@ impl Estimate {
         )?;
         for (name, value) in lines {
             writeln!(out, "  {name:<34} {value:>18}")?;
+        }
+        for part in elsewhere {
+            let name = format!("weights per GPU, {} on {}", part.part, part.gpus);
+            writeln!(out, "  {name:<34} {:>18}", mib(part.bytes_per_gpu))?;
         }
         Ok(())
     }

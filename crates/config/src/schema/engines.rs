@@ -48,6 +48,8 @@ section! {
         tensor_parallel: usize = 1,
         /// The share of each GPU's memory that a server takes (`lens engine launch`).
         memory_share: f64 = 0.9,
+        /// Further arguments of the servers' command (`lens engine launch`).
+        flags: Vec<String> = Vec::new(),
     }
 }
 
@@ -71,6 +73,8 @@ section! {
         gpus: usize = 1,
         /// Tokens in one micro-batch on one GPU (`lens engine launch`).
         tokens_per_gpu: u64 = 16_384,
+        /// Further arguments of the worker's command (`lens engine launch`).
+        flags: Vec<String> = Vec::new(),
         /// Seconds one command may take.
         timeout_seconds: u64 = 3600,
     }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use lens_engine::http::Retry;
 use lens_engine::remote::ServerKind::Vllm;
 use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Worker};
-use lens_engine::{CrossContext, Deadline, Engine, EngineError, Sampling};
+use lens_engine::{CrossContext, Deadline, Engine, EngineError, LearnRow, Sampling, ScoreCall};
 use lens_opd::episode::DivergenceSource;
+use lens_opd::objective::{Estimator, Loss};
+use safetensors::tensor::SafeTensors;
 use tempfile::TempDir;
 
 use crate::inference::{Fake, lab};
@@ -43,6 +45,10 @@ fn client(url: &str) -> Worker {
 }
 
 fn setup(state: State) -> Result<Setup, EngineError> {
+    setup_with(state, mixed::learner_options().loss)
+}
+
+fn setup_with(state: State, loss: Loss) -> Result<Setup, EngineError> {
     let folder = tempfile::tempdir().expect("a folder");
     let (student_server, students) = Fake::new("student-large").vllm();
     let (teacher_server, _) = Fake::new("teacher").vllm();
@@ -53,7 +59,7 @@ fn setup(state: State) -> Result<Setup, EngineError> {
         client(&worker_server.url),
         served,
         teacher,
-        torch_options(folder.path(), false),
+        TorchOptions { loss, ..torch_options(folder.path(), false) },
     )?;
     Ok(Setup {
         engine,
@@ -136,6 +142,47 @@ fn out_of_memory_halves_the_budget_once_under_a_new_id() {
     let error = engine.learn(&rows).expect_err("it does not fit").to_string();
     assert!(error.contains("out of memory"), "{error}");
     assert_eq!((engine.version(), state.lock().expect("held").applied), (1, 1));
+}
+
+#[test]
+fn trap_19_the_ratio_is_taken_to_what_the_server_drew_with() {
+    let loss = Loss { estimator: Estimator::K1Pg, ..mixed::learner_options().loss };
+    let mut all = setup_with(State::default(), loss).expect("connected");
+    let Setup { engine, worker, .. } = &mut all;
+    let models = engine.models();
+    let calls = [call(models.student(), "Go.", Sampling::at(1.0))];
+    let written = models.student().generate(&calls, Deadline::never()).expect("works");
+    let written = written.into_iter().next().expect("one").expect("written");
+    let scored = ScoreCall {
+        prompt: calls[0].prompt.clone(),
+        response: written.tokens.clone(),
+        drawn: Some(written.logprobs.clone()),
+        compare: true,
+        trainable: true,
+        temperature: 1.0,
+    };
+    let compared = models.compare(&[scored], Deadline::never()).expect("works").remove(0);
+    let compared = compared.expect("compared");
+    // The worker sees the same tokens with other eyes: it says -2 of each of them.
+    assert!(compared.positions.iter().all(|position| position.student_logprob == Some(-2.0)));
+    let teacher: Vec<f32> = compared.positions.iter().filter_map(|at| at.teacher_logprob).collect();
+    let row = LearnRow {
+        coefficients: vec![0.1; written.tokens.len()],
+        target: compared.target.expect("a target"),
+        prompt: calls[0].prompt.clone(),
+        response: written.tokens,
+    };
+    engine.learn(&[row]).expect("learned");
+    let sent = worker.seen().into_iter().rfind(|request| request.path == "/v1/learn");
+    let sent = sent.expect("a step was asked for").body;
+    let tensors = SafeTensors::deserialize(&sent).expect("safetensors");
+    let floats = |name: &str| -> Vec<f32> {
+        let bytes = tensors.tensor(name).expect("sent").data().to_vec();
+        bytes.chunks_exact(4).filter_map(|word| Some(f32::from_le_bytes(word.try_into().ok()?))).collect()
+    };
+    assert_eq!(floats("rollout_logprobs"), written.logprobs, "as the server drew, to the bit");
+    assert_eq!(floats("teacher_logprobs"), teacher);
+    assert!(tensors.tensor("student_logprobs").is_err(), "the numerator is the worker's own");
 }
 
 #[test]

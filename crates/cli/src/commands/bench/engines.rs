@@ -1,19 +1,25 @@
 //! What the driver adds to the time of servers: episodes against simulated ones whose ideal time is known.
 
+mod simulated;
+
 use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lens_agent::{Context, Plan, Prompting, RolloutConfig, play};
-use lens_engine::scripted::CharCodec;
+use lens_engine::http::{Endpoint, Retry};
+use lens_engine::native::NativeCodec;
+use lens_engine::remote::{Served, ServedOptions, ServedPolicy, ServerKind};
 use lens_engine::{
-    CallFailure, Codec, Completion, Deadline, EngineError, FinishReason, GenerateCall, Policy,
-    Sampling, fan_out,
+    CallFailure, Codec, Completion, Deadline, EngineError, GenerateCall, Policy, Sampling,
 };
 use lens_env::{BenchmarkOptions, registry};
+use lens_lm::checkpoint::ModelFiles;
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::Purpose;
+use simulated::{Pace, Process};
 
 use crate::cpu_time::CpuTime;
 use crate::failure::Failure;
@@ -42,75 +48,61 @@ pub(crate) struct Engines {
     /// The longest response; lengths are drawn evenly from a quarter of it to all of it.
     #[arg(long, default_value_t = 200)]
     tokens: usize,
+    /// The model whose tokenizer is used.
+    #[arg(long, default_value = "assets/lab/student-large")]
+    model: PathBuf,
+    /// Be the servers.
+    #[arg(long, hide = true)]
+    serve: bool,
 }
 
-/// Servers that write letters at a speed, so many sequences at once.
-struct Simulated {
-    free: Mutex<usize>,
-    freed: Condvar,
-    slots: usize,
-    speed: f64,
-    tokens: usize,
+/// A policy whose tokens are counted, and whose episodes advance together if that is asked for.
+struct Counted {
+    served: ServedPolicy,
     lockstep: bool,
-    /// Seconds of work per episode, and tokens in all.
-    work: Mutex<(HashMap<u64, f64>, usize)>,
+    /// Tokens per episode.
+    tokens: Mutex<HashMap<u64, usize>>,
 }
 
-impl Simulated {
-    fn write(&self, call: &GenerateCall) -> Result<Completion, EngineError> {
-        let mut stream = call.stream.open();
-        let shortest = self.tokens / 4;
-        let length =
-            shortest + stream.below((self.tokens - shortest + 1) as u64).unwrap_or(0) as usize;
-        let seconds = length as f64 / self.speed;
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-        *free -= 1;
-        drop(free);
-        std::thread::sleep(Duration::from_secs_f64(seconds));
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.freed.notify_one();
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        *work.0.entry(call.stream.episode).or_default() += seconds;
-        work.1 += length;
-        drop(work);
-        let mut tokens = CharCodec.response("I look around. <action>look</action>")?;
-        let end = tokens.pop();
-        tokens.splice(
-            0..0,
-            std::iter::repeat_n(u32::from('.'), length.saturating_sub(tokens.len() + 1)),
-        );
-        tokens.extend(end);
-        Ok(Completion { logprobs: vec![-0.5; tokens.len()], tokens, finish: FinishReason::Stop })
-    }
-}
-
-impl Policy for Simulated {
+impl Policy for Counted {
     fn codec(&self) -> &dyn Codec {
-        &CharCodec
+        self.served.codec()
     }
 
     fn version(&self) -> u64 {
-        0
+        self.served.version()
     }
 
     fn concurrency(&self) -> Option<usize> {
-        (!self.lockstep).then_some(self.slots)
+        self.served.concurrency().filter(|_| !self.lockstep)
     }
 
     fn generate(
         &self,
         calls: &[GenerateCall],
-        _: Deadline,
+        deadline: Deadline,
     ) -> Result<Vec<Result<Completion, CallFailure>>, EngineError> {
-        fan_out(calls.len(), self.slots, |index| self.write(&calls[index]).map(Ok), &mut |_| {})
+        let answers = self.served.generate(calls, deadline)?;
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        for (call, answer) in calls.iter().zip(&answers) {
+            let length = answer.as_ref().map_or(0, |completion| completion.tokens.len());
+            *tokens.entry(call.stream.episode).or_default() += length;
+        }
+        Ok(answers)
     }
 }
 
 impl Engines {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let pace = Pace {
+            servers: self.servers.max(1),
+            slots: self.slots.max(1),
+            speed: self.speed.max(1e-3),
+        };
+        if self.serve {
+            return simulated::serve(pace, &self.model, out);
+        }
+        let process = Process::start(pace, &self.model)?;
         writeln!(
             out,
             "{} episodes of {} turns, {} servers of {} slots, {} tokens/s per sequence",
@@ -122,23 +114,35 @@ impl Engines {
         )?;
         for benchmark in &self.benchmarks {
             for lockstep in [false, true] {
-                self.measure(benchmark, lockstep, out)?;
+                self.measure(benchmark, lockstep, &process.urls, out)?;
             }
         }
         Ok(())
     }
 
-    fn measure(&self, benchmark: &str, lockstep: bool, out: &mut dyn Write) -> Result<(), Failure> {
-        let slots = (self.servers * self.slots).max(1);
-        let policy = Simulated {
-            free: Mutex::new(slots),
-            freed: Condvar::new(),
-            slots,
-            speed: self.speed.max(1e-3),
-            tokens: self.tokens.max(64),
-            lockstep,
-            work: Mutex::default(),
+    fn connect(&self, urls: &[String]) -> Result<ServedPolicy, Failure> {
+        let user = |error: EngineError| Failure::User(error.into());
+        let codec = NativeCodec::new(&ModelFiles::read(&self.model)?).map_err(user)?;
+        let endpoints = urls.iter().map(|url| Endpoint::new(url, None));
+        let endpoints = endpoints.collect::<Result<_, _>>().map_err(user)?;
+        let options = ServedOptions {
+            concurrency: self.episodes.max(1),
+            timeout: Duration::from_mins(10),
+            retry: Retry::default(),
+            scores: false,
         };
+        let served = Served::connect(ServerKind::Vllm, endpoints, Arc::new(codec), options);
+        Ok(ServedPolicy::frozen(Arc::new(served.map_err(user)?)))
+    }
+
+    fn measure(
+        &self,
+        benchmark: &str,
+        lockstep: bool,
+        urls: &[String],
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let policy = Counted { served: self.connect(urls)?, lockstep, tokens: Mutex::default() };
         let benchmark_name = benchmark;
         let benchmark = registry::open(benchmark, &BenchmarkOptions::default())?;
         let tasks = benchmark.tasks(&benchmark.profile().train_split)?;
@@ -148,8 +152,8 @@ impl Engines {
             context: Context::Window,
             history: 2,
             turn_limit: self.turns,
-            max_prompt_tokens: usize::MAX,
-            max_response_tokens: usize::MAX,
+            max_prompt_tokens: 1 << 16,
+            max_response_tokens: self.tokens.max(64),
             timeout: None,
             deadline: Deadline::never(),
         };
@@ -169,21 +173,26 @@ impl Engines {
         play(&config, &policy, None, plans, false, &mut |_, _| {})
             .map_err(|error| Failure::Runtime(error.into()))?;
         let (wall, cpu) = (began.elapsed().as_secs_f64(), cpu.seconds());
-        let work = policy.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = policy.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let (longest, all) = (tokens.values().max().copied().unwrap_or(0), tokens.values().sum());
         // No driver is faster than the longest episode, nor than all slots busy all the time.
-        let longest = work.0.values().copied().fold(0.0, f64::max);
-        let ideal = longest.max(work.0.values().sum::<f64>() / slots as f64);
+        let slots = self.servers.max(1) * self.slots.max(1);
+        let ideal = ideal_seconds(longest, all, slots, self.speed.max(1e-3));
         writeln!(
             out,
             "{benchmark_name:<12}  {:<9} {wall:>7.2}  {ideal:>7.2}  {:>8.1} %  {:>12.1}  {:>7}",
             if lockstep { "lockstep" } else { "tasks" },
             100.0 * (wall / ideal.max(1e-9) - 1.0),
-            1e6 * cpu / work.1.max(1) as f64,
+            1e6 * cpu / all.max(1) as f64,
             peak_megabytes().map_or_else(|| "?".to_owned(), |peak| peak.to_string())
         )?;
         out.flush()?;
         Ok(())
     }
+}
+
+fn ideal_seconds(longest: usize, all: usize, slots: usize, speed: f64) -> f64 {
+    (longest as f64).max(all as f64 / slots as f64) / speed
 }
 
 /// The most memory this process has held, where the system tells.
