@@ -55,7 +55,7 @@ def run(client: Client, folder: Path) -> tuple[list[dict[str, float]], Tensor, d
 
 
 @pytest.mark.parametrize(("several", "flags"), [(2, []), (3, ["--targets", "exact", "--lora-rank", "2"])])
-def test_several_ranks_do_what_one_does(
+def test_trap_18_several_ranks_do_what_one_does(
     models: dict[str, Path], token_file: Path, tmp_path: Path, several: int, flags: list[str]
 ) -> None:
     results = []

@@ -71,7 +71,7 @@ fn missing(config: &Config) -> Result<(), Failure> {
              3. lens engine launch CONFIG starts the servers and the worker here (--print shows the commands; see docs/guides/gpu.md)\n\
              4. lens engine check CONFIG tries everything out\n\
              5. lens train CONFIG",
-            both.join(", hf download "),
+            both.join(" && hf download "),
         ),
     ))
 }
@@ -95,7 +95,7 @@ pub(crate) fn served(role: &str, model: &Model, scores: bool) -> Result<Arc<Serv
     let options = ServedOptions {
         concurrency: *concurrency,
         timeout: Duration::from_secs(*timeout_seconds),
-        retry: Retry::default(),
+        retry: Retry::PATIENT,
         scores,
     };
     let connected = Served::connect(kind, endpoints.map_err(user)?, codec(&model.path)?, options);

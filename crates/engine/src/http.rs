@@ -276,6 +276,9 @@ impl Default for Retry {
 }
 
 impl Retry {
+    /// For servers under load: outlasts a minute in which every answer is "busy".
+    pub const PATIENT: Self = Self { again: 8, pause: Duration::from_millis(500) };
+
     /// Waits before repetition `number` (from 0): the pause times a factor between 0.5 and 1.5 that `key` decides.
     /// `false`: there is no time or no repetition left.
     pub(crate) fn wait(&self, number: u32, key: u64, deadline: Deadline) -> bool {
@@ -296,6 +299,14 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_minute_of_busy_answers_is_outlasted() {
+        let Retry { again, pause } = Retry::PATIENT;
+        // Every pause may be half of what it is on average.
+        let shortest: Duration = (0..again).map(|number| pause * (1 << number) / 2).sum();
+        assert!(shortest > Duration::from_mins(1), "{shortest:?}");
+    }
 
     #[test]
     fn a_key_is_never_shown() {

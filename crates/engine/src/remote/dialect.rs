@@ -238,6 +238,11 @@ pub(crate) fn release_numbers(release: &str) -> [u64; 3] {
     [0; 3].map(|_| parts.next().unwrap_or(0))
 }
 
+/// The number as it was written: 0.01 as an f32 is a little less, and a server would raise it.
+pub(crate) fn decimal(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
+}
+
 /// A list of token ids.
 pub(crate) fn ids(value: Option<&Value>) -> Option<Vec<u32>> {
     value?.as_array()?.iter().map(|id| u32::try_from(id.as_u64()?).ok()).collect()

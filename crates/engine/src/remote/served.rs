@@ -20,6 +20,9 @@ use crate::policy::{Completion, FinishReason, GenerateCall, Policy, Sampling};
 /// A server that could not be reached is left alone this long while others are there.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
 
+/// A server that cannot be reached is called again this often: one that is busy is worth more patience.
+const UNREACHABLE: u32 = 5;
+
 /// This many calls in a row without one success: the servers do not work.
 const HOPELESS: usize = 64;
 
@@ -250,7 +253,7 @@ impl Served {
                     let until = self.began.elapsed() + LEFT_ALONE;
                     server.left_alone_until.store(until.as_millis() as u64, Ordering::Relaxed);
                     let words = "start it again, then resume the run";
-                    (true, server.endpoint.unanswered(words, &reason).into())
+                    (number < UNREACHABLE, server.endpoint.unanswered(words, &reason).into())
                 }
                 Err(reason @ Unanswered::Cut(_)) => (true, Fault::broken(reason.to_string())),
             };

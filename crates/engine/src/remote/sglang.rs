@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::dialect::{
-    Caller, Fault, Kind, ScoredRow, ServerInfo, WriteRequest, Written, control, get, ids,
+    Caller, Fault, Kind, ScoredRow, ServerInfo, WriteRequest, Written, control, decimal, get, ids,
     release_numbers,
 };
 use super::scorer::{ScoreRow, Scored, best_first, measured};
@@ -26,10 +26,10 @@ pub(super) fn write_request(request: &WriteRequest<'_>) -> (&'static str, Value)
         "stream": false,
         "sampling_params": {
             "max_new_tokens": request.max_new_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
+            "temperature": decimal(sampling.temperature),
+            "top_p": decimal(sampling.top_p),
             "top_k": sampling.top_k.map_or(-1, |k| i64::try_from(k).unwrap_or(i64::MAX)),
-            "min_p": sampling.min_p,
+            "min_p": decimal(sampling.min_p),
             "stop_token_ids": request.stop,
             "sampling_seed": request.seed,
             "skip_special_tokens": false,

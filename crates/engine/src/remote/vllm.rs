@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::dialect::{
-    Caller, Fault, Kind, ScoredRow, ServerInfo, WriteRequest, Written, control, get, ids,
+    Caller, Fault, Kind, ScoredRow, ServerInfo, WriteRequest, Written, control, decimal, get, ids,
     release_numbers,
 };
 use super::npy;
@@ -29,10 +29,10 @@ pub(super) fn write_request(request: &WriteRequest<'_>) -> (&'static str, Value)
         "token_ids": request.prompt,
         "sampling_params": {
             "max_tokens": request.max_new_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
+            "temperature": decimal(sampling.temperature),
+            "top_p": decimal(sampling.top_p),
             "top_k": sampling.top_k.unwrap_or(0),
-            "min_p": sampling.min_p,
+            "min_p": decimal(sampling.min_p),
             "seed": request.seed,
             "stop_token_ids": request.stop,
             "logprobs": 0,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use lens_engine::http::Retry;
 use lens_engine::remote::ServedPolicy;
 use lens_engine::remote::ServerKind::Vllm;
 use lens_engine::{CallFailure, Deadline, EngineError, GenerateCall, Policy, Sampling};
@@ -67,6 +68,30 @@ fn a_server_that_stays_busy_fails_the_call_not_the_run() {
     assert_eq!(one(&served).expect("the run goes on"), Err(CallFailure::Engine));
     assert_eq!(server.count("/inference") - before, 6, "one call and five repetitions");
     one(&served).expect("works").expect("and then it works again");
+}
+
+#[test]
+fn a_server_that_is_busy_for_long_costs_time_and_nothing_else() {
+    let (server, _) = failing(0..8, busy);
+    let mut options = options();
+    options.retry.again = Retry::PATIENT.again;
+    options.retry.pause = Duration::from_millis(2);
+    let served = ServedPolicy::frozen(connect(Vllm, &[&server.url], options).expect("good"));
+    one(&served).expect("works").expect("written in the end");
+}
+
+#[test]
+fn a_server_that_restarts_with_its_first_weights_is_not_taken_for_the_one_before() {
+    let (server, fake) = Fake::new("student-large").vllm();
+    let served = connect(Vllm, &[&server.url], options()).expect("good");
+    let folder = crate::inference::lab("student-large").canonicalize().expect("there");
+    served.reload(&folder.to_string_lossy(), "3", Duration::from_secs(5)).expect("published");
+    let student = ServedPolicy::at(served, 3);
+    one(&student).expect("works").expect("written");
+    // What a restart does: other weights, and the label a server begins with.
+    *fake.label.lock().expect("held") = "default".to_owned();
+    let error = one(&student).expect_err("these are not the weights of step 3");
+    assert!(matches!(&error, EngineError::Version { expected, .. } if expected == "3"), "{error}");
 }
 
 #[test]
