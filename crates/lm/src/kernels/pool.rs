@@ -73,13 +73,9 @@ impl Pool {
         };
         let State { slabs, open, in_use } = &mut *state;
         let slab = slabs[index].as_mut().unwrap_or_else(|| unreachable!("open slabs are there"));
-        let (slot, used_before) = match slab.free.pop() {
-            Some(slot) => (slot, true),
-            None => {
-                slab.fresh += 1;
-                (slab.fresh - 1, false)
-            }
-        };
+        let freed = slab.free.pop();
+        let slot = freed.unwrap_or(slab.fresh);
+        slab.fresh += usize::from(freed.is_none());
         if slab.free.is_empty() && slab.fresh == self.pieces_per_slab {
             open.remove(&index);
         }
@@ -88,7 +84,7 @@ impl Pool {
         let data = NonNull::from(&mut slab.map[start..start + self.piece_bytes]).cast::<u8>();
         drop(state);
         let mut piece = Piece { pool: Arc::clone(self), slab: index, slot, data };
-        if used_before {
+        if freed.is_some() {
             piece.bytes_mut().fill(0);
         }
         piece
@@ -100,13 +96,11 @@ impl Pool {
             panic!("out of memory: {bytes} bytes for keys and values: {error}")
         });
         let slab = Some(Slab { map, free: Vec::new(), fresh: 0 });
-        let index = match state.slabs.iter().position(Option::is_none) {
-            Some(index) => index,
-            None => {
-                state.slabs.push(None);
-                state.slabs.len() - 1
-            }
-        };
+        let vacant = state.slabs.iter().position(Option::is_none);
+        let index = vacant.unwrap_or(state.slabs.len());
+        if vacant.is_none() {
+            state.slabs.push(None);
+        }
         state.slabs[index] = slab;
         state.open.insert(index);
         index
