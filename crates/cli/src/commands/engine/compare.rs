@@ -1,11 +1,12 @@
 //! `lens engine compare`: two runs of one configuration on different engines, step by step.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lens_config::resolve;
 use lens_lm::checkpoint::Checkpoint;
-use lens_records::RunFolder;
+use lens_records::{ReadProblem, RunFolder};
 use lens_records::folder::collect;
 use lens_records::metrics::{BatchLine, Record, StepLine};
 
@@ -65,6 +66,19 @@ impl Side {
         Ok(Self { folder, steps, batches })
     }
 
+    /// The tokens of every turn of a batch, by episode and turn.
+    fn responses(&self, batch: u64) -> Result<BTreeMap<(u64, u64), Vec<u32>>, Failure> {
+        let user = |error: ReadProblem| Failure::User(error.into());
+        let mut found = BTreeMap::new();
+        for episode in self.folder.episodes(batch).map_err(user)? {
+            let episode = episode.map_err(user)?;
+            for turn in episode.turns {
+                found.insert((episode.episode, turn.turn), turn.tokens.ids);
+            }
+        }
+        Ok(found)
+    }
+
     fn saved(&self, step: u64) -> Option<PathBuf> {
         let found = self.folder.checkpoints().into_iter().find(|saved| saved.step == step);
         found.filter(|saved| saved.complete).map(|saved| saved.path.join("model"))
@@ -103,13 +117,15 @@ fn steps(sides: &[Side; 2], start: &Path, out: &mut dyn Write) -> Result<(), Fai
 fn batches(sides: &[Side; 2], out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(
         out,
-        "| batch | competence | | mean gain | | complete pairs | | accepted | | successes | |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| batch | competence | | mean gain | | complete pairs | | accepted | | successes | | same responses |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     )?;
     for (ours, theirs) in sides[0].batches.iter().zip(&sides[1].batches) {
+        let responses = [sides[0].responses(ours.batch)?, sides[1].responses(theirs.batch)?];
+        let same = responses[0].iter().filter(|(at, said)| responses[1].get(*at) == Some(*said));
         writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} of {} |",
             ours.batch,
             number(competence(ours)),
             number(competence(theirs)),
@@ -121,6 +137,8 @@ fn batches(sides: &[Side; 2], out: &mut dyn Write) -> Result<(), Failure> {
             theirs.accepted,
             ours.successes,
             theirs.successes,
+            same.count(),
+            responses[0].len().max(responses[1].len()),
         )?;
     }
     Ok(())
