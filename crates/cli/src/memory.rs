@@ -7,7 +7,7 @@ const ASSUMED: u64 = 8 << 30;
 /// Sequences of the largest size that fit at once, whatever the batch.
 const AT_LEAST: usize = 4;
 /// Tokens of a typical prompt, where the longest one allowed is longer: what is kept is for these.
-const TYPICAL_PROMPT: usize = 1024;
+const TYPICAL_PROMPT: usize = 512;
 
 /// Bytes for keys and values of models that take `per_token` bytes together.
 pub(crate) fn budget(config: &Config, per_token: usize) -> usize {

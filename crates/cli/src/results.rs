@@ -115,7 +115,11 @@ impl Results {
             group(self.trained_tokens)
         )?;
         if let Some(bytes) = lens_lm::train::bench::peak_rss_bytes() {
-            writeln!(out, "  peak memory: {:.2} GB", bytes as f64 / 1e9)?;
+            let (number, unit) = match bytes {
+                0..1_000_000_000 => (format!("{}", bytes / 1_000_000), "MB"),
+                _ => (format!("{:.2}", bytes as f64 / 1e9), "GB"),
+            };
+            writeln!(out, "  peak memory: {number} {unit}")?;
         }
         Ok(())
     }

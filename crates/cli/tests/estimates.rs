@@ -73,3 +73,42 @@ fn counts_are_within_15_percent_of_a_real_run_for_every_method() {
         }
     }
 }
+
+/// The peak that a run printed, in MB.
+fn printed_peak(output: &Output) -> f64 {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.split_once("peak memory: ").expect("it is printed").1;
+    let (number, rest) = line.split_once(' ').expect("a number");
+    let number: f64 = number.parse().expect("a number");
+    if rest.starts_with("GB") { 1000.0 * number } else { number }
+}
+
+#[test]
+fn memory_is_within_15_percent_of_a_real_run() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let laboratory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/laboratory.toml");
+    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/lab");
+    for (name, student, budget) in [("small", "student-small", 64), ("large", "student-large", 96)]
+    {
+        let more = [
+            format!("name={name}"),
+            format!("output={}", folder.path().display()),
+            format!("student.path={models}/{student}"),
+            format!("teacher.path={models}/teacher"),
+            format!("memory.budget={budget}"),
+            "method=opd".to_owned(),
+            "task.turn_limit=20".to_owned(),
+            "train.steps=1".to_owned(),
+            "eval.tasks_during_training=1".to_owned(),
+        ];
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        let all: Vec<String> = std::iter::once(laboratory.to_owned()).chain(sets(&more)).collect();
+        let estimate: Vec<String> =
+            ["estimate", "--json"].map(str::to_owned).into_iter().chain(all.clone()).collect();
+        let costs: Value = serde_json::from_slice(&lens(&estimate).stdout).expect("JSON");
+        let guessed = costs["per_seed"]["memory_bytes"].as_f64().expect("a number") / 1e6;
+        let train: Vec<String> = std::iter::once("train".to_owned()).chain(all).collect();
+        let real = printed_peak(&lens(&train));
+        assert!((guessed - real).abs() < 0.15 * real, "{name}: guessed {guessed}, really {real}");
+    }
+}

@@ -140,14 +140,11 @@ fn a_server_that_is_not_there_is_named_before_anything_is_written() {
 fn models_that_are_nowhere_come_with_five_steps() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = format!("output={}", folder.path().display());
-    let (code, text) = lens(&words(&[
-        "train",
-        "configs/paper/alfworld-qwen3-1.7b.toml",
-        "--set",
-        &output,
-    ]));
+    let (code, text) =
+        lens(&words(&["train", "configs/paper/alfworld-qwen3-1.7b.toml", "--set", &output]));
     assert_eq!(code, Some(1), "{text}");
-    let numbered = |line: &&str| line.trim_start_matches("hint: ").starts_with(|c: char| c.is_ascii_digit());
+    let numbered =
+        |line: &&str| line.trim_start_matches("hint: ").starts_with(|c: char| c.is_ascii_digit());
     assert_eq!(text.lines().filter(numbered).count(), 5, "{text}");
     for part in ["Qwen/Qwen3-1.7B", "Qwen/Qwen3-32B", "1. ", "5. ", "engine launch", "engine check"]
     {

@@ -12,6 +12,7 @@ use crate::wording::{counted, group};
 
 mod costs;
 mod gpus;
+mod memory;
 mod typical;
 mod walk;
 
@@ -81,7 +82,7 @@ impl Estimate {
             ("hints asked of the teacher".to_owned(), count(costs.teacher_hints)),
             ("tokens trained on".to_owned(), count(costs.trained_tokens)),
             ("episodes of evaluation".to_owned(), count(costs.evaluation_episodes)),
-            ("memory for weights and training".to_owned(), mib(costs.memory_bytes)),
+            ("memory at its peak, about".to_owned(), mib(costs.memory_bytes)),
             ("disk for checkpoints and records".to_owned(), mib(costs.disk_bytes)),
             (bounded("hours on this machine"), format!("{:.1}", costs.hours)),
         ];

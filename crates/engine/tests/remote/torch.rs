@@ -178,7 +178,10 @@ fn trap_19_the_ratio_is_taken_to_what_the_server_drew_with() {
     let tensors = SafeTensors::deserialize(&sent).expect("safetensors");
     let floats = |name: &str| -> Vec<f32> {
         let bytes = tensors.tensor(name).expect("sent").data().to_vec();
-        bytes.chunks_exact(4).filter_map(|word| Some(f32::from_le_bytes(word.try_into().ok()?))).collect()
+        bytes
+            .chunks_exact(4)
+            .filter_map(|word| Some(f32::from_le_bytes(word.try_into().ok()?)))
+            .collect()
     };
     assert_eq!(floats("rollout_logprobs"), written.logprobs, "as the server drew, to the bit");
     assert_eq!(floats("teacher_logprobs"), teacher);

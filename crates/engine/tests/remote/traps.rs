@@ -142,7 +142,8 @@ fn trap_15_a_paused_server_costs_its_deadline() {
         options.timeout = Duration::from_millis(1500);
         let served = ServedPolicy::frozen(connect(Vllm, &[&server.url], options).expect("good"));
         let calls = [call(&served, "Go.", Sampling::GREEDY)];
-        let once = || served.generate(&calls, Deadline::never()).expect("the run goes on").remove(0);
+        let once =
+            || served.generate(&calls, Deadline::never()).expect("the run goes on").remove(0);
         once().expect("written");
         paused.store(true, Ordering::SeqCst);
         let began = Instant::now();

@@ -31,4 +31,4 @@ pub use error::TrainError;
 pub use optimizer::AdamWConfig;
 pub use report::{KindTotals, LossKind, LossReport, RowReport, StepReport};
 pub use row::{Head, Heads, PromptedRow, RowLoss, TrainRow};
-pub use trainer::{ParameterView, Trainer, TrainerOptions};
+pub use trainer::{ParameterView, Trainer, TrainerOptions, activation_bytes_per_token};

@@ -30,6 +30,18 @@ pub struct TrainerOptions {
     pub logit_bytes: usize,
 }
 
+/// Bytes of activations kept of every token of a micro-batch until the backward pass.
+pub fn activation_bytes_per_token(config: &ModelConfig, recompute: bool) -> usize {
+    let c = config;
+    let kept_once = 2 * c.q_width() + 2 * c.kv_width() + c.hidden_size + 2 * c.intermediate_size;
+    let kept = if recompute {
+        c.layers * c.hidden_size + kept_once
+    } else {
+        c.layers * (c.hidden_size + kept_once)
+    };
+    kept * size_of::<f32>()
+}
+
 impl Default for TrainerOptions {
     fn default() -> Self {
         Self {
@@ -181,15 +193,8 @@ impl Trainer {
 
     /// Tokens that go through the model at a time.
     fn micro_batch_tokens(&self) -> usize {
-        let c = &self.config;
-        let kept_once =
-            2 * c.q_width() + 2 * c.kv_width() + c.hidden_size + 2 * c.intermediate_size;
-        let per_token = if self.options.recompute {
-            c.layers * c.hidden_size + kept_once
-        } else {
-            c.layers * (c.hidden_size + kept_once)
-        };
-        let affordable = self.options.activation_bytes / (per_token * size_of::<f32>());
+        let affordable = self.options.activation_bytes
+            / activation_bytes_per_token(&self.config, self.options.recompute);
         self.options.micro_batch_tokens.min(affordable)
     }
 

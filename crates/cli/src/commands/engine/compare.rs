@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use lens_config::resolve;
 use lens_lm::checkpoint::Checkpoint;
-use lens_records::{ReadProblem, RunFolder};
 use lens_records::folder::collect;
 use lens_records::metrics::{BatchLine, Record, StepLine};
+use lens_records::{ReadProblem, RunFolder};
 
 use crate::failure::Failure;
 use crate::results::open_run;

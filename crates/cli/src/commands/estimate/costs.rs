@@ -1,11 +1,11 @@
 //! What the counts of a run cost: tokens, memory, disk, time.
 
 use lens_config::Config;
-use lens_config::schema::WeightsName;
 use lens_lm::config::ModelConfig;
 use lens_opd::methods::Driver;
 use serde::Serialize;
 
+use super::memory;
 use super::typical::Typical;
 use super::walk::walk;
 use crate::failure::Failure;
@@ -73,18 +73,8 @@ pub(super) fn costs(
         + 2.0 * (n_student + n_teacher) * (scored * row) as f64
         + 2.0 * n_teacher * (by_teacher * row) as f64
         + 6.0 * n_student * (played.trained_rows * row) as f64;
-    let bytes = |weights: WeightsName| match weights {
-        WeightsName::F32 => 4,
-        WeightsName::Bf16 => 2,
-        WeightsName::Int8 => 1,
-    };
     let parameters = student.parameter_count() as u64;
-    // Masters, gradient and two moments; a packed snapshot; the teacher; activations of one micro-batch.
-    let memory = parameters * (16 + bytes(config.student.weights))
-        + teacher.parameter_count() as u64 * bytes(config.teacher.weights)
-        + 4 * row
-            * (student.layers as u64
-                * (10 * student.hidden_size + 3 * student.intermediate_size) as u64);
+    let memory = memory::peak(config, (student, teacher), row, played.queued_rows, response);
     let disk =
         (train.keep_checkpoints as u64 + 2) * 12 * parameters + played.student_turns * 3 * row;
     Ok(Costs {

@@ -68,7 +68,13 @@ mod tests {
     const GUIDE: &str = include_str!("../../../../../docs/guides/gpu.md");
 
     /// A Qwen3 model with heads of 128 and the family's vocabulary.
-    fn qwen3(hidden: usize, intermediate: usize, layers: usize, heads: usize, tied: bool) -> ModelConfig {
+    fn qwen3(
+        hidden: usize,
+        intermediate: usize,
+        layers: usize,
+        heads: usize,
+        tied: bool,
+    ) -> ModelConfig {
         let recipe = lens_lab::recipe::Recipe::shipped("alfworld").expect("it is shipped");
         let mut shape = recipe.models[1].config(151_936);
         shape.hidden_size = hidden;
@@ -106,7 +112,8 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_run_add_up() {
-        let (student, teacher) = (qwen3(2048, 6144, 28, 16, true), qwen3(5120, 25_600, 64, 64, false));
+        let (student, teacher) =
+            (qwen3(2048, 6144, 28, 16, true), qwen3(5120, 25_600, 64, 64, false));
         let mut config = Config::default();
         assert_eq!(gpu_memory(&config, &student, &teacher), []);
         config.student.engine = EngineName::Vllm;
@@ -118,11 +125,10 @@ mod tests {
             let parts = gpu_memory(config, &student, &teacher);
             parts.into_iter().map(|part| (part.part, part.gpus, gb(part.bytes_per_gpu))).collect()
         };
-        let [training, held] = [training_bytes(&student, 4) + head_bytes(&student), frozen_bytes(&teacher, 4)];
-        let servers = [
-            ("student's server", 1, "3.4".to_owned()),
-            ("teacher's server", 2, "32.8".to_owned()),
-        ];
+        let [training, held] =
+            [training_bytes(&student, 4) + head_bytes(&student), frozen_bytes(&teacher, 4)];
+        let servers =
+            [("student's server", 1, "3.4".to_owned()), ("teacher's server", 2, "32.8".to_owned())];
         assert_eq!(found(&config), [&servers[..], &[("worker", 4, gb(training))]].concat());
         config.learner.holds_teacher = true;
         assert_eq!(found(&config)[2], ("worker", 4, gb(training + held)));

@@ -39,8 +39,8 @@ struct Engine {
 
 /// Serves until the process is ended. Prints the servers' addresses first, one line of JSON.
 pub(super) fn serve(pace: Pace, model: &Path, out: &mut dyn Write) -> Result<(), Failure> {
-    let codec = NativeCodec::new(&ModelFiles::read(model)?)
-        .map_err(|error| Failure::User(error.into()))?;
+    let codec =
+        NativeCodec::new(&ModelFiles::read(model)?).map_err(|error| Failure::User(error.into()))?;
     let tokens = codec.response("I look around. <action>look</action>");
     let tokens = tokens.map_err(|error| Failure::User(error.into()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
