@@ -94,7 +94,8 @@ pub(crate) fn launches(config: &Config) -> Result<Vec<Launch>, Failure> {
                 _ => vllm(config, role, model, url)?,
             };
             launch.name = name;
-            launch.command.extend(model.flags.iter().map(|flag| Value::from(flag.as_str())));
+            let Model { flags, .. } = model;
+            launch.command.extend(flags.iter().map(|flag| Value::from(flag.as_str())));
             devices(&mut launch, &mut next_gpu);
             launches.push(launch);
         }

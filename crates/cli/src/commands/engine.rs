@@ -30,13 +30,14 @@ const READY: Duration = Duration::from_mins(30);
 #[command(after_help = "\
 Examples:
   lens engine check configs/laboratory.toml
-  lens engine launch configs/laboratory.toml")]
+  lens engine launch configs/laboratory.toml
+  lens engine compare runs/served/seed-42 runs/native/seed-42")]
 pub(crate) enum EngineCommand {
     /// Try out every server and the worker before a run depends on them.
     Check(Check),
     /// Start the servers and the worker on this machine, and stop them on Ctrl-C.
     Launch(LaunchArgs),
-    /// Put two runs side by side, step by step: losses, gradients, competence, gains and saved weights.
+    /// Compare two runs step by step: losses, gains and saved weights.
     Compare(compare::Compare),
 }
 

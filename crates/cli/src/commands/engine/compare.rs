@@ -13,7 +13,7 @@ use lens_records::{ReadProblem, RunFolder};
 use crate::failure::Failure;
 use crate::results::open_run;
 
-/// Put two runs side by side, step by step: losses, gradients, competence, gains and saved weights.
+/// Compare two runs step by step: losses, gains and saved weights.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Compare {
     /// The folder of a run, such as runs/NAME/seed-42.
