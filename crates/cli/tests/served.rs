@@ -85,6 +85,26 @@ fn a_run_with_a_served_teacher() {
     let metrics = std::fs::read_to_string(folder.path().join("laboratory/seed-42/metrics.jsonl"))
         .expect("written");
     assert!(metrics.contains("top_k"), "the divergence is recorded");
+    let native = words(&["name=native", "optimizer.lr=1e-4"]);
+    let (code, text) = lens(&command(&["train"], folder.path(), &native));
+    assert_eq!(code, Some(0), "{text}");
+    let run = |name: &str| folder.path().join(name).join("seed-42").display().to_string();
+    let compare = |first: &str, second: &str| {
+        let (code, text) = lens(&words(&["engine", "compare", &run(first), &run(second)]));
+        assert_eq!(code, Some(0), "{text}");
+        let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect();
+        text.lines()
+            .filter(|line| line.starts_with("| 1 "))
+            .map(cells)
+            .collect::<Vec<Vec<String>>>()
+    };
+    let [same, other] = [compare("laboratory", "laboratory"), compare("laboratory", "native")];
+    assert_eq!(same[0][8..10], ["0.0e0", "0.0e0"], "{same:?}");
+    // The student plays here in both runs, the teacher's lists come over HTTP in one of them, and the other one learns at
+    // half the rate: the first weights lie half the way apart.
+    assert_eq!((&other[1][12], &other[1][4]), (&same[1][12], &same[1][4]), "{other:?}");
+    let apart: f64 = other[0][9].parse().expect("a number");
+    assert!((apart - 0.5).abs() < 0.02, "{other:?}");
     // The run's folder never holds a key, but says where the server was.
     let config = std::fs::read_to_string(folder.path().join("laboratory/seed-42/config.toml"))
         .expect("written");
@@ -150,6 +170,19 @@ fn models_that_are_nowhere_come_with_five_steps() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn one_part_can_be_started_alone() {
+    let launch = |part: &str| {
+        lens(&words(&["engine", "launch", "deploy/run.toml", "--print", "--only", part]))
+    };
+    let (code, text) = launch("learner");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("torchrun") && !text.contains("vllm serve"), "{text}");
+    let (code, text) = launch("student-9");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("student-9") && text.contains("teacher-0, learner"), "{text}");
 }
 
 #[test]
