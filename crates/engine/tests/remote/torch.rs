@@ -7,7 +7,9 @@ use std::time::Duration;
 use lens_engine::http::Retry;
 use lens_engine::remote::ServerKind::Vllm;
 use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Worker};
-use lens_engine::{CrossContext, Deadline, Engine, EngineError, LearnRow, Sampling, ScoreCall};
+use lens_engine::{
+    CallFailure, CrossContext, Deadline, Engine, EngineError, LearnRow, Sampling, ScoreCall,
+};
 use lens_opd::episode::DivergenceSource;
 use lens_opd::objective::{Estimator, Loss};
 use safetensors::tensor::SafeTensors;
@@ -186,6 +188,30 @@ fn trap_19_the_ratio_is_taken_to_what_the_server_drew_with() {
     assert_eq!(floats("rollout_logprobs"), written.logprobs, "as the server drew, to the bit");
     assert_eq!(floats("teacher_logprobs"), teacher);
     assert!(tensors.tensor("student_logprobs").is_err(), "the numerator is the worker's own");
+}
+
+#[test]
+fn scores_that_are_not_numbers_are_not_measured() {
+    let loss = Loss { estimator: Estimator::K1Pg, ..mixed::learner_options().loss };
+    let all = setup_with(State { nan: true, ..State::default() }, loss).expect("connected");
+    let models = all.engine.models();
+    let scored = |drawn: Option<Vec<f32>>| ScoreCall {
+        prompt: vec![1, 2, 3],
+        response: vec![4, 5],
+        drawn,
+        compare: true,
+        trainable: true,
+        temperature: 1.0,
+    };
+    let calls = [scored(Some(vec![-1.0, -1.0])), scored(None)];
+    let mut answers = models.compare(&calls, Deadline::never()).expect("the run goes on");
+    // Without the server's own log-probabilities there is nothing to take the ratio to.
+    assert_eq!(answers.pop().expect("two").err(), Some(CallFailure::Engine));
+    let known = answers.pop().expect("two").expect("what was drawn is known");
+    for position in &known.positions {
+        assert_eq!((position.student_logprob, position.kl, position.top), (None, None, None));
+        assert!(position.teacher_logprob.is_some());
+    }
 }
 
 #[test]

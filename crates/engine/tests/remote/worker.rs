@@ -40,6 +40,8 @@ pub(crate) struct State {
     pub(crate) forgotten: Vec<u64>,
     pub(crate) teacher: bool,
     pub(crate) skip: bool,
+    /// Its student's scores are not numbers.
+    pub(crate) nan: bool,
 }
 
 /// The worker's student, copied whenever it publishes.
@@ -87,7 +89,7 @@ fn command(request: &Request, student: &Path, state: &mut State, damage: bool) -
             }),
         ),
         "/v1/learn" => learn(request, state),
-        "/v1/score" => score(request, state.version),
+        "/v1/score" => score(request, state.version, if state.nan { f32::NAN } else { -2.0 }),
         "/v1/cross_context" => cross_context(request, state.version),
         "/v1/publish" | "/v1/export" => {
             if request.path == "/v1/publish" && body["version"] != state.version {
@@ -156,7 +158,7 @@ fn learn(request: &Request, state: &mut State) -> Reply {
 }
 
 /// The student likes every token alike.
-fn score(request: &Request, version: u64) -> Reply {
+fn score(request: &Request, version: u64, value: f32) -> Reply {
     let tensors = SafeTensors::deserialize(&request.body).expect("safetensors");
     let offsets: Vec<i64> =
         words(&tensors, "row_offsets").into_iter().map(i64::from_le_bytes).collect();
@@ -169,7 +171,7 @@ fn score(request: &Request, version: u64) -> Reply {
         .sum();
     let width = tensors.tensor("asked_ids").map_or(0, |tensor| tensor.shape()[1]);
     let floats =
-        |count: usize| vec![-2.0_f32; count].iter().flat_map(|value| value.to_le_bytes()).collect();
+        |count: usize| vec![value; count].iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut answer: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = vec![
         ("student_logprob", Dtype::F32, vec![tokens], floats(tokens)),
         ("student_at_student", Dtype::F32, vec![tokens], floats(tokens)),
