@@ -6,21 +6,23 @@ use std::sync::{Arc, OnceLock};
 use crate::failure::Failure;
 use crate::terminal::say;
 
-/// The flag of a command that can stop in good order.
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// The flag of a command that can stop in good order, and what it does then.
+static STOP: OnceLock<(Arc<AtomicBool>, &'static str)> = OnceLock::new();
+
+/// What training does before it stops.
+const SAVES: &str = "the batch under way is finished and saved first";
 
 /// Handles signals from here on.
 pub(crate) fn install() -> Result<(), Failure> {
     ctrlc::set_handler(|| {
         let exit = match STOP.get() {
             None => "interrupted",
-            Some(flag) if flag.swap(true, Ordering::Relaxed) => {
-                "stopped at once; what was saved last can be resumed"
-            }
-            Some(_) => {
-                say(
-                    "\nstopping: the batch under way is finished and saved first; press Ctrl-C again to stop at once",
-                );
+            Some((flag, does)) if flag.swap(true, Ordering::Relaxed) => match *does {
+                SAVES => "stopped at once; what was saved last can be resumed",
+                _ => "stopped at once",
+            },
+            Some((_, does)) => {
+                say(&format!("\nstopping: {does}; press Ctrl-C again to stop at once"));
                 return;
             }
         };
@@ -31,7 +33,12 @@ pub(crate) fn install() -> Result<(), Failure> {
     .map_err(|error| Failure::Runtime(error.into()))
 }
 
-/// A flag that the first signal sets; a second signal ends the process.
+/// A flag that the first signal sets, for work that saves itself; a second signal ends the process.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
-    STOP.get_or_init(Arc::default).clone()
+    stop_flag_saying(SAVES)
+}
+
+/// The same for something else; `does` is what it does before it stops.
+pub(crate) fn stop_flag_saying(does: &'static str) -> Arc<AtomicBool> {
+    STOP.get_or_init(|| (Arc::default(), does)).0.clone()
 }

@@ -256,7 +256,7 @@ fn start(launch: &Launch) -> Result<Running, Failure> {
 }
 
 fn run_all(launches: &[Launch], out: &mut dyn Write) -> Result<(), Failure> {
-    let stop = interrupt::stop_flag();
+    let stop = interrupt::stop_flag_saying("servers and the worker are stopped first");
     let mut running = launches.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let began = Instant::now();
     let mut waiting: Vec<&Launch> = launches.iter().collect();

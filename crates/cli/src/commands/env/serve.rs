@@ -9,7 +9,7 @@ use lens_serve::{ServeError, ServeOptions, Server};
 
 use super::source::Source;
 use crate::failure::Failure;
-use crate::interrupt::stop_flag;
+use crate::interrupt::stop_flag_saying;
 
 /// Serve an environment by OpenEnv's protocol, for trainers in other languages.
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ impl Serve {
             turn_limit: self.turn_limit,
             ..ServeOptions::default()
         };
-        let stop = stop_flag();
+        let stop = stop_flag_saying("sessions are closed first");
         let server = Server::start(self.source.open()?, &options).map_err(|error| match error {
             ServeError::Threads(_) => Failure::Runtime(error.into()),
             _ => Failure::User(error.into()),
