@@ -128,7 +128,9 @@ fn paths_cannot_leave_the_runs_and_bad_files_are_reported() {
         assert!((400..500).contains(&status), "{path} gives {status}");
         assert!(!body.contains("secret\n") && !body.contains("root:"), "{path}");
     }
-    let (status, _, body) = get(address, "/api/run/demo-7/episode/3/0");
+    assert_eq!(get(address, "/api/run/demo-7/episode/3/0").0, 200, "it lies before the cut");
+    let cut = format!("/api/run/demo-7/episode/3/{}", common::SMALL.episodes - 1);
+    let (status, _, body) = get(address, &cut);
     assert_eq!(status, 500);
     assert!(body.contains("zstd frame"), "{body}");
     let (status, _, body) = get(address, "/api/run/demo-7");
