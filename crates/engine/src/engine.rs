@@ -49,9 +49,8 @@ pub trait Engine: Send {
     fn learn(&mut self, rows: &[LearnRow]) -> Result<LearnReport, EngineError>;
 
     /// Whether [`Engine::models`] goes on answering with the published weights while [`Engine::learn`] changes the
-    /// learner's, so that a batch can be explored meanwhile; `targets`: whether the student's own distributions are asked
-    /// for, too. The reason why not, otherwise.
-    fn check_overlap(&self, targets: bool) -> Result<(), EngineError>;
+    /// learner's, so that a batch can be explored meanwhile; the reason why not, otherwise.
+    fn check_overlap(&self) -> Result<(), EngineError>;
 
     /// Makes the weights of this moment the student. `kept` are the targets that rows still refer to: what belongs to
     /// earlier versions and to none of them may be forgotten.

@@ -154,8 +154,8 @@ impl<E: Engine> Engine for ObservedEngine<E> {
         self.inner.learn(rows)
     }
 
-    fn check_overlap(&self, targets: bool) -> Result<(), EngineError> {
-        self.inner.check_overlap(targets)
+    fn check_overlap(&self) -> Result<(), EngineError> {
+        self.inner.check_overlap()
     }
 
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {

@@ -308,7 +308,7 @@ impl Engine for ScriptedEngine {
         })
     }
 
-    fn check_overlap(&self, _targets: bool) -> Result<(), EngineError> {
+    fn check_overlap(&self) -> Result<(), EngineError> {
         Ok(())
     }
 

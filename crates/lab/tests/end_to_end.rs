@@ -421,8 +421,8 @@ impl Engine for Overflowing {
         self.inner.learn(&rows)
     }
 
-    fn check_overlap(&self, targets: bool) -> Result<(), EngineError> {
-        self.inner.check_overlap(targets)
+    fn check_overlap(&self) -> Result<(), EngineError> {
+        self.inner.check_overlap()
     }
 
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {

@@ -99,7 +99,7 @@ impl Engine for NativeEngine {
         self.learner.learn(rows)
     }
 
-    fn check_overlap(&self, _targets: bool) -> Result<(), EngineError> {
+    fn check_overlap(&self) -> Result<(), EngineError> {
         Ok(())
     }
 

@@ -61,7 +61,7 @@ impl Engine for ServedTeacherEngine {
         self.learner.learn(rows)
     }
 
-    fn check_overlap(&self, _targets: bool) -> Result<(), EngineError> {
+    fn check_overlap(&self) -> Result<(), EngineError> {
         Ok(())
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lens_lm::train::AdamWConfig;
-use lens_opd::episode::DivergenceSource;
 use lens_opd::objective::Loss;
 use serde_json::{Value, json};
 
@@ -348,14 +347,8 @@ impl Engine for TorchEngine {
         })
     }
 
-    fn check_overlap(&self, targets: bool) -> Result<(), EngineError> {
-        let why = if self.published.divergence() == DivergenceSource::Full {
-            "the worker compares the models with the weights it is training"
-        } else if targets {
-            "the worker computes this method's targets with the weights it is training"
-        } else {
-            return Ok(());
-        };
+    fn check_overlap(&self) -> Result<(), EngineError> {
+        let why = "the worker judges the student with the weights it is training";
         Err(EngineError::Request(format!("train.overlap: {why}; set it to false")))
     }
 

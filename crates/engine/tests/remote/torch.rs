@@ -80,8 +80,7 @@ fn a_run_of_steps_publishes_each_version_and_keeps_two() {
     let Setup { engine, state, students, folder, .. } = &mut all;
     assert_eq!(*students.label.lock().expect("held"), "0", "the first weights are published too");
     assert_eq!(engine.models().divergence(), DivergenceSource::TopK);
-    engine.check_overlap(false).expect("servers keep the published weights while the worker steps");
-    let refused = engine.check_overlap(true).expect_err("targets come from the worker");
+    let refused = engine.check_overlap().expect_err("the worker judges the student");
     assert!(refused.to_string().contains("train.overlap"), "{refused}");
     for version in 1..=3 {
         let rows = mixed::rows(&*engine, &["go to desk 1", "take mug 1"]);

@@ -54,7 +54,7 @@ impl Run {
             return Err(TrainError::NoReferences { method: config.method });
         }
         if config.train.overlap {
-            engine.check_overlap(method.needs().snapshot_targets)?;
+            engine.check_overlap()?;
         }
         let eval_sets = eval_sets(&config, &*benchmark)?;
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
