@@ -11,6 +11,7 @@ use crate::kernels::attention::{HeadShape, PAGE};
 use crate::kernels::pool::{Piece, Pool};
 use crate::kernels::tile::Element;
 use crate::model::Model;
+use crate::states::{States, Written};
 use half::bf16;
 
 /// How keys and values are kept.
@@ -188,7 +189,8 @@ struct Node {
 }
 
 /// Finished pages by the tokens they were computed from. Keep one beside a model and pass it to several calls
-/// to share the beginnings of prompts between them: the turns of an episode, the two branches of a fork.
+/// to share the beginnings of prompts between them: the turns of an episode, the two branches of a fork. It also keeps what
+/// the model computed while it wrote its latest responses, so that judging one of them computes nothing again.
 ///
 /// Its budget covers the pages it keeps and those of the sequences in flight in the calls it is passed to: what is kept
 /// makes room for what runs. It notices when it is used with other weights and forgets everything, so it can never serve
@@ -200,6 +202,7 @@ pub struct PrefixCache {
     /// Where the pages lie, and with them those of sequences in flight.
     pool: Option<Arc<PagePool>>,
     nodes: HashMap<PageKey, Node>,
+    written: Written,
     clock: u64,
     next_id: u64,
     tokens_reused: u64,
@@ -216,6 +219,7 @@ impl PrefixCache {
             weights: None,
             pool: None,
             nodes: HashMap::new(),
+            written: Written::default(),
             clock: 0,
             next_id: ROOT + 1,
             tokens_reused: 0,
@@ -241,6 +245,7 @@ impl PrefixCache {
     pub(crate) fn bind(&mut self, weights: u64, pool: &Arc<PagePool>) {
         if self.weights != Some(weights) {
             self.nodes.clear();
+            self.written.clear();
             self.weights = Some(weights);
             self.pool = Some(Arc::clone(pool));
         }
@@ -268,6 +273,16 @@ impl PrefixCache {
             sequence.tokens.extend_from_slice(chunk);
         }
         (sequence, None)
+    }
+
+    /// Keeps what the model computed while it wrote `response`.
+    pub(crate) fn keep_states(&mut self, prompt: &[u32], response: &[u32], states: States) {
+        self.written.keep(prompt, response, states, self.budget_bytes);
+    }
+
+    /// What the model computed while it wrote `response` after `prompt`, if that is still known.
+    pub(crate) fn states(&self, prompt: &[u32], response: &[u32]) -> Option<Arc<States>> {
+        self.written.find(prompt, response)
     }
 
     /// Counts tokens taken over from the cache.
@@ -298,7 +313,7 @@ impl PrefixCache {
     /// to sequences in flight: a sequence has to run whatever its length.
     pub(crate) fn make_room(&mut self, needed: usize) {
         let Some(pool) = &self.pool else { return };
-        let wanted = pool.bytes_in_use() + needed;
+        let wanted = pool.bytes_in_use() + self.written.bytes() + needed;
         if wanted <= self.budget_bytes {
             return;
         }

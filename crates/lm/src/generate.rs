@@ -11,9 +11,10 @@ use rayon::prelude::*;
 use crate::cache::{PrefixCache, SequenceCache};
 use crate::error::LmError;
 use crate::kernels::matrix::Matrix;
-use crate::model::{Model, Segment};
+use crate::model::{Model, RowSummary, Segment};
 use crate::prefill::{self, Job, prefill};
 use crate::sampling::{self, Choice, Sampling};
+use crate::states::States;
 
 /// One sequence to continue.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,6 +174,8 @@ struct Active {
     cache: SequenceCache,
     stream: Stream,
     output: Generated,
+    hidden: Vec<f32>,
+    summaries: Vec<RowSummary>,
 }
 
 struct Batch<'a> {
@@ -204,7 +207,7 @@ impl Batch<'_> {
             })
             .collect();
         let mut unfinished = Vec::with_capacity(sequences.len());
-        for (mut active, choice) in sequences.drain(..).zip(choices) {
+        for (row, (mut active, choice)) in sequences.drain(..).zip(choices).enumerate() {
             let index = active.request;
             let Some(choice) = choice else {
                 return Err(LmError::NotFinite { index, position: active.cache.len() });
@@ -212,6 +215,8 @@ impl Batch<'_> {
             active.output.tokens.push(choice.token);
             active.output.logprobs.push(choice.log_probability);
             active.output.logprobs_t1.push(choice.log_probability_t1);
+            active.hidden.extend_from_slice(hidden.row(row));
+            active.summaries.push(choice.plain);
             (self.on_token)(TokenEvent {
                 request: index,
                 token: choice.token,
@@ -220,8 +225,11 @@ impl Batch<'_> {
             match self.finish(&active, choice.token) {
                 None => unfinished.push(active),
                 Some(finish) => {
-                    prefix.publish(&active.cache);
-                    self.done[index] = Some(Generated { finish, ..active.output });
+                    let Active { cache, output, hidden, summaries, .. } = active;
+                    let states = States { hidden, summaries, vocab: self.vocab };
+                    prefix.keep_states(&requests[index].prompt, &output.tokens, states);
+                    prefix.publish(&cache);
+                    self.done[index] = Some(Generated { finish, ..output });
                 }
             }
         }
@@ -270,6 +278,8 @@ fn admit(
             cache: one.cache,
             stream: requests[request].key.open(),
             output: Generated::empty(),
+            hidden: Vec::new(),
+            summaries: Vec::new(),
         })
         .collect();
     (active, hidden)

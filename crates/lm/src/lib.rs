@@ -17,6 +17,7 @@ pub mod pair;
 mod prefill;
 pub mod sampling;
 pub mod score;
+mod states;
 pub mod tensor;
 pub mod tokenizer;
 pub mod train;

@@ -4,7 +4,7 @@ use crate::cache::PrefixCache;
 use crate::error::LmError;
 use crate::kernels::elementwise;
 use crate::kernels::matrix::{Matrix, PANEL};
-use crate::model::{Model, RowSummary, chunk_ids, per_chunk};
+use crate::model::{Model, RowSummary, SummaryAndTop, chunk_ids, per_chunk};
 use crate::prefill;
 use crate::score::{check_row, check_tau, response_states};
 use crate::tensor::Tensor;
@@ -26,13 +26,20 @@ pub struct PairOptions {
     /// Number of tokens both tokenizers share; ids from here on are padding and cut from both before any softmax.
     /// Needed when the two models are padded to different sizes.
     pub real_vocab: Option<usize>,
+    /// How many of the teacher's most likely tokens to report.
+    pub teacher_top_k: usize,
     /// Memory for keys and values of either model; longer batches run in parts.
     pub kv_budget_bytes: usize,
 }
 
 impl Default for PairOptions {
     fn default() -> Self {
-        Self { tau: 1.0, real_vocab: None, kv_budget_bytes: prefill::DEFAULT_KV_BUDGET }
+        Self {
+            tau: 1.0,
+            real_vocab: None,
+            teacher_top_k: 0,
+            kv_budget_bytes: prefill::DEFAULT_KV_BUDGET,
+        }
     }
 }
 
@@ -88,6 +95,7 @@ pub fn pair_score_with(
             response: row.response,
         })
         .collect();
+    let teacher_prefix = Some(teacher_prefix);
     let scored = cross_score(student, teacher, &rows, options, student_prefix, teacher_prefix)?;
     Ok(scored.into_iter().map(|row| row.positions).collect())
 }
@@ -112,16 +120,19 @@ pub struct CrossScored {
     pub student_hidden: Tensor,
     /// The teacher's.
     pub teacher_hidden: Tensor,
+    /// The teacher's most likely tokens and their log-probabilities at every position, best first.
+    pub teacher_top: Vec<Vec<(u32, f32)>>,
 }
 
-/// [`pair_score_with`] after prompts that may differ, keeping the hidden states.
+/// [`pair_score_with`] after prompts that may differ, keeping the hidden states. Without a prefix cache for the teacher, both
+/// use the student's: they are one model in two contexts.
 pub fn cross_score(
     student: &Model,
     teacher: &Model,
     rows: &[CrossRow<'_>],
     options: &PairOptions,
     student_prefix: &mut PrefixCache,
-    teacher_prefix: &mut PrefixCache,
+    mut teacher_prefix: Option<&mut PrefixCache>,
 ) -> Result<Vec<CrossScored>, LmError> {
     let vocab = shared_vocab(student, teacher, options.real_vocab)?;
     check_tau(options.tau)?;
@@ -138,16 +149,20 @@ pub fn cross_score(
     let student_texts: Vec<_> = rows.iter().map(|row| (row.student_prompt, row.response)).collect();
     let teacher_texts: Vec<_> = rows.iter().map(|row| (row.teacher_prompt, row.response)).collect();
     let mut scored = Vec::with_capacity(rows.len());
-    let budget = student_prefix.budget_bytes().min(teacher_prefix.budget_bytes());
+    let budget = match &teacher_prefix {
+        Some(teacher) => student_prefix.budget_bytes().min(teacher.budget_bytes()),
+        None => student_prefix.budget_bytes(),
+    };
     let budget = options.kv_budget_bytes.min(budget);
     for batch in prefill::batches(lengths, bytes_per_token, budget) {
-        let side = |model, prefix: &mut PrefixCache, texts: &[(&[u32], &[u32])]| {
+        let side = |model, prefix: &mut PrefixCache, texts: &[(&[u32], &[u32])], top_k| {
             let texts = &texts[batch.clone()];
-            Side::new(model, prefix, texts, vocab, options.tau)
+            Side::new(model, prefix, texts, vocab, options.tau, top_k)
                 .map_err(|state| not_finite(texts, batch.start, state))
         };
-        let student = side(student, student_prefix, &student_texts)?;
-        let teacher = side(teacher, teacher_prefix, &teacher_texts)?;
+        let student = side(student, student_prefix, &student_texts, 0)?;
+        let teacher_prefix = teacher_prefix.as_deref_mut().unwrap_or(student_prefix);
+        let teacher = side(teacher, teacher_prefix, &teacher_texts, options.teacher_top_k)?;
         let divergences = divergences(&student, &teacher, vocab, options.tau);
         let mut first = 0;
         for row in &rows[batch.clone()] {
@@ -159,7 +174,8 @@ pub fn cross_score(
             scored.push(CrossScored {
                 positions: positions.collect(),
                 student_hidden: student.states(states.clone()),
-                teacher_hidden: teacher.states(states),
+                teacher_hidden: teacher.states(states.clone()),
+                teacher_top: states.map(|state| teacher.top(state)).collect(),
             });
         }
     }
@@ -170,7 +186,7 @@ pub fn cross_score(
 struct Side<'a> {
     model: &'a Model,
     hidden: Matrix,
-    summaries: Vec<RowSummary>,
+    summaries: Vec<SummaryAndTop>,
 }
 
 impl<'a> Side<'a> {
@@ -181,15 +197,26 @@ impl<'a> Side<'a> {
         rows: &[(&[u32], &[u32])],
         vocab: usize,
         tau: f32,
+        top_k: usize,
     ) -> Result<Self, usize> {
-        let hidden = response_states(model, prefix, rows);
-        let summaries = model.inner().summaries(&hidden, vocab, tau, 0);
-        let summaries = summaries
+        let states = response_states(model, prefix, rows, vocab);
+        let summaries = states
+            .summaries(model, vocab, tau, top_k)
             .into_iter()
             .enumerate()
-            .map(|(state, summary)| summary.map(|(summary, _)| summary).ok_or(state))
+            .map(|(state, summary)| summary.ok_or(state))
             .collect::<Result<_, _>>()?;
-        Ok(Self { model, hidden, summaries })
+        Ok(Self { model, hidden: states.hidden, summaries })
+    }
+
+    fn summary(&self, state: usize) -> &RowSummary {
+        &self.summaries[state].0
+    }
+
+    /// The most likely tokens that were asked for, best first.
+    fn top(&self, state: usize) -> Vec<(u32, f32)> {
+        let (summary, top) = &self.summaries[state];
+        top.iter().map(|&(logit, id)| (id, summary.log_probability(logit))).collect()
     }
 
     fn states(&self, states: std::ops::Range<usize>) -> Tensor {
@@ -200,11 +227,11 @@ impl<'a> Side<'a> {
 
     fn logprob(&self, state: usize, id: u32, tau: f32) -> f32 {
         let logit = self.model.inner().logit(self.hidden.row(state), id);
-        self.summaries[state].log_probability(logit / tau)
+        self.summary(state).log_probability(logit / tau)
     }
 
     fn top1_logprob(&self, state: usize) -> f32 {
-        let summary = &self.summaries[state];
+        let summary = self.summary(state);
         summary.log_probability(summary.top_logit)
     }
 }
@@ -228,8 +255,8 @@ fn position(
     kl: f32,
     tau: f32,
 ) -> PairPosition {
-    let student_top1 = student.summaries[state].top;
-    let teacher_top1 = teacher.summaries[state].top;
+    let student_top1 = student.summary(state).top;
+    let teacher_top1 = teacher.summary(state).top;
     PairPosition {
         kl,
         student_top1,
@@ -264,8 +291,7 @@ fn divergences(student: &Side<'_>, teacher: &Side<'_>, vocab: usize, tau: f32) -
                 .map(|row| {
                     let at = (row - rows.start) * stride;
                     let [a, b] = [0, 1].map(|side: usize| &buffers[side][at..][..ids.len()]);
-                    let log_sums =
-                        [student, teacher].map(|side| side.summaries[row].log_sum as f32);
+                    let log_sums = [student, teacher].map(|side| side.summary(row).log_sum as f32);
                     elementwise::kl_chunk(isa, a, b, log_sums[0], log_sums[1])
                 })
                 .collect()

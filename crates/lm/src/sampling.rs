@@ -68,6 +68,8 @@ pub(crate) struct Choice {
     pub(crate) token: u32,
     pub(crate) log_probability: f32,
     pub(crate) log_probability_t1: f32,
+    /// The softmax at temperature 1.
+    pub(crate) plain: RowSummary,
 }
 
 /// Chooses a token from a row of logits. Takes one draw from the stream unless greedy. `None` if a logit is not finite.
@@ -84,6 +86,7 @@ pub(crate) fn choose(
             token: plain.top,
             log_probability,
             log_probability_t1: log_probability,
+            plain,
         });
     }
     let mut divided = Vec::new();
@@ -106,6 +109,7 @@ pub(crate) fn choose(
         token,
         log_probability: summary.log_probability(scaled[token as usize]),
         log_probability_t1: plain.log_probability(logits[token as usize]),
+        plain,
     })
 }
 

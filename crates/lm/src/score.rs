@@ -1,10 +1,14 @@
 //! Scoring: what a model thinks of responses that already exist.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use crate::cache::PrefixCache;
 use crate::error::LmError;
 use crate::kernels::matrix::Matrix;
-use crate::model::Model;
-use crate::prefill::{self, Job, prefill};
+use crate::model::{Model, RowSummary, SummaryAndTop};
+use crate::prefill::{self, Job, Prefilled, prefill};
+use crate::states::States;
 use crate::tensor::Tensor;
 
 /// A response to score.
@@ -100,8 +104,9 @@ pub fn score_with(
         model.kv_bytes_per_token(),
         options.kv_budget_bytes.min(prefix.budget_bytes()),
     ) {
-        let hidden = response_states(model, prefix, &rows[batch.clone()]);
-        let summaries = model.inner().summaries(&hidden, vocab, options.tau, options.top_k);
+        let states = response_states(model, prefix, &rows[batch.clone()], vocab);
+        let summaries = states.summaries(model, vocab, options.tau, options.top_k);
+        let hidden = states.hidden;
         let mut row = 0;
         for index in batch {
             let request = &requests[index];
@@ -139,38 +144,98 @@ pub fn score_with(
     Ok(scored)
 }
 
-/// The states that predict each response token, all rows below one another.
+/// The states that predict each response token, all rows below one another, and their softmaxes at temperature 1 where
+/// writing the response left them behind.
+pub(crate) struct ResponseStates {
+    pub(crate) hidden: Matrix,
+    known: Vec<Option<RowSummary>>,
+}
+
+/// Looks the states up, or runs the sequences.
 pub(crate) fn response_states(
     model: &Model,
     prefix: &mut PrefixCache,
     rows: &[(&[u32], &[u32])],
-) -> Matrix {
-    let sequences: Vec<(Vec<u32>, usize)> = rows
+    vocab: usize,
+) -> ResponseStates {
+    prefix.bind(model.inner().identity, &model.inner().pages);
+    let kept: Vec<Option<Arc<States>>> = rows
         .iter()
-        .map(|(prompt, response)| {
-            // The last response token predicts nothing that is asked for.
-            let fed = response.len().saturating_sub(1);
-            ([prompt, &response[..fed]].concat(), prompt.len() - 1)
-        })
+        .map(|(prompt, response)| prefix.states(prompt, response))
+        .map(|states| states.filter(|states| states.vocab == vocab))
         .collect();
-    let jobs: Vec<Job<'_>> = sequences
-        .iter()
-        .zip(rows)
-        .filter(|(_, (_, response))| !response.is_empty())
-        .map(|((tokens, start), (_, response))| Job {
-            tokens,
-            wanted: *start..start + response.len(),
-        })
-        .collect();
-    let prefilled = prefill(model, prefix, &jobs);
-    let states: Vec<&[f32]> = prefilled
-        .iter()
-        .flat_map(|one| (0..one.hidden.rows()).map(|row| one.hidden.row(row)))
-        .collect();
-    let states = Matrix::from_rows(model.config().hidden_size, states.into_iter());
+    for ((prompt, response), _) in rows.iter().zip(&kept).filter(|(_, kept)| kept.is_some()) {
+        prefix.note_reuse(prompt.len() + response.len());
+    }
+    let new: Vec<&(&[u32], &[u32])> =
+        rows.iter().zip(&kept).filter_map(|(row, kept)| kept.is_none().then_some(row)).collect();
+    let mut prefilled = run(model, prefix, &new).into_iter();
+    let total = rows.iter().map(|(_, response)| response.len()).sum();
+    let width = model.config().hidden_size;
+    let mut states = ResponseStates { hidden: Matrix::zeros(total, width), known: Vec::new() };
+    for ((_, response), kept) in rows.iter().zip(kept) {
+        let first = states.known.len();
+        if let Some(kept) = kept {
+            for (row, values) in kept.hidden.chunks_exact(width).enumerate() {
+                states.hidden.row_mut(first + row).copy_from_slice(values);
+            }
+            states.known.extend(kept.summaries.iter().copied().map(Some));
+        } else if !response.is_empty()
+            && let Some(one) = prefilled.next()
+        {
+            for row in 0..one.hidden.rows() {
+                states.hidden.row_mut(first + row).copy_from_slice(one.hidden.row(row));
+            }
+            states.known.resize(first + response.len(), None);
+        }
+    }
     drop(prefilled);
     prefix.make_room(0);
     states
+}
+
+/// Runs prompts and responses; rows without a response are left out.
+fn run(model: &Model, prefix: &mut PrefixCache, rows: &[&(&[u32], &[u32])]) -> Vec<Prefilled> {
+    let sequences: Vec<(Vec<u32>, Range<usize>)> = rows
+        .iter()
+        .filter(|(_, response)| !response.is_empty())
+        .map(|(prompt, response)| {
+            // The last response token predicts nothing that is asked for.
+            let fed = response.len() - 1;
+            let start = prompt.len() - 1;
+            ([prompt, &response[..fed]].concat(), start..start + response.len())
+        })
+        .collect();
+    let jobs: Vec<Job<'_>> =
+        sequences.iter().map(|(tokens, wanted)| Job { tokens, wanted: wanted.clone() }).collect();
+    prefill(model, prefix, &jobs)
+}
+
+impl ResponseStates {
+    /// Every state's softmax and its `top_k` most likely tokens; `None` where a logit is not finite.
+    pub(crate) fn summaries(
+        &self,
+        model: &Model,
+        vocab: usize,
+        tau: f32,
+        top_k: usize,
+    ) -> Vec<Option<SummaryAndTop>> {
+        let usable = tau == 1.0 && top_k == 0;
+        let known = |row: usize| self.known[row].filter(|_| usable);
+        let new: Vec<usize> = (0..self.hidden.rows()).filter(|&row| known(row).is_none()).collect();
+        if new.len() == self.hidden.rows() {
+            return model.inner().summaries(&self.hidden, vocab, tau, top_k);
+        }
+        let rows: Vec<&[f32]> = new.iter().map(|&row| self.hidden.row(row)).collect();
+        let rows = Matrix::from_rows(self.hidden.cols(), rows.into_iter());
+        let mut computed = model.inner().summaries(&rows, vocab, tau, top_k).into_iter();
+        (0..self.hidden.rows())
+            .map(|row| match known(row) {
+                Some(summary) => Some((summary, Vec::new())),
+                None => computed.next().flatten(),
+            })
+            .collect()
+    }
 }
 
 pub(crate) fn check_tau(tau: f32) -> Result<(), LmError> {

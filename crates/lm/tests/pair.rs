@@ -2,10 +2,13 @@
 
 mod small;
 
+use lens_lm::cache::PrefixCache;
 use lens_lm::config::{Family, ModelConfig};
 use lens_lm::error::LmError;
+use lens_lm::generate::{GenerateOptions, GenerateRequest, generate_with};
 use lens_lm::model::{Model, WeightFormat};
-use lens_lm::pair::{PairOptions, PairPosition, PairRow, pair_score};
+use lens_lm::pair::{CrossRow, PairOptions, PairPosition, PairRow, cross_score, pair_score};
+use lens_lm::sampling::Sampling;
 use lens_lm::score::{ScoreOptions, ScoreRequest, score};
 use lens_opd::random::{Purpose, StreamKey};
 use small::{config, model, on_threads, tokens};
@@ -107,6 +110,87 @@ fn results_do_not_depend_on_batch_or_threads() {
             assert_eq!(batch.expect("scored"), alone);
         }
     }
+}
+
+#[test]
+fn what_writing_left_behind_has_the_bits_that_judging_would_compute() {
+    let (student, teacher) = (student(), teacher());
+    let mut stream = StreamKey::new(5, 0, 0, Purpose::Data, 0).open();
+    let requests: Vec<GenerateRequest> = (0..6)
+        .map(|number| GenerateRequest {
+            prompt: tokens(&mut stream, 20 + 7 * number, REAL),
+            max_new_tokens: 5 + 3 * number,
+            stop: Vec::new(),
+            sampling: Sampling::at_temperature(0.7),
+            key: StreamKey::new(5, 1, number as u64, Purpose::Rollout, 0),
+        })
+        .collect();
+    let options =
+        GenerateOptions { real_vocab: Some(REAL), max_batch: 4, ..GenerateOptions::default() };
+    let mut known = PrefixCache::new(1 << 30);
+    let written =
+        generate_with(&student, &requests, &options, &mut known, &mut |_| {}).expect("written");
+    // A response nobody wrote stands between those that were.
+    let foreign = tokens(&mut stream, 9, REAL);
+    let mut responses: Vec<&[u32]> = written.iter().map(|one| &one.tokens[..]).collect();
+    responses[2] = &foreign;
+    let rows: Vec<CrossRow<'_>> = requests
+        .iter()
+        .zip(&responses)
+        .map(|(request, response)| CrossRow {
+            student_prompt: &request.prompt,
+            teacher_prompt: &request.prompt,
+            response,
+        })
+        .collect();
+    let options =
+        PairOptions { real_vocab: Some(REAL), teacher_top_k: 3, ..PairOptions::default() };
+    let judge = |known: &mut PrefixCache| {
+        let mut teachers = PrefixCache::new(1 << 30);
+        cross_score(&student, &teacher, &rows, &options, known, Some(&mut teachers))
+            .expect("scored")
+    };
+    let before = known.tokens_reused();
+    let looked_up = judge(&mut known);
+    let reused = known.tokens_reused() - before;
+    assert_eq!(looked_up, judge(&mut PrefixCache::new(1 << 30)));
+    let whole = |row: usize| (rows[row].student_prompt.len() + rows[row].response.len()) as u64;
+    let all_but_the_foreign: u64 = [0, 1, 3, 4, 5].map(whole).into_iter().sum();
+    let beginning = (rows[2].student_prompt.len() - 1) as u64 / 16 * 16;
+    assert_eq!(reused, all_but_the_foreign + beginning);
+    let top = &looked_up[0].teacher_top[0];
+    assert_eq!((top.len(), top[0].0), (3, looked_up[0].positions[0].teacher_top1));
+
+    // Other weights find nothing of these.
+    let other = teacher_of_the_students_shape();
+    let after = cross_score(&other, &teacher, &rows, &options, &mut known, None).expect("scored");
+    let fresh =
+        cross_score(&other, &teacher, &rows, &options, &mut PrefixCache::new(1 << 30), None)
+            .expect("scored");
+    assert_eq!(after, fresh);
+    assert_ne!(after[0].student_hidden, looked_up[0].student_hidden);
+}
+
+fn teacher_of_the_students_shape() -> Model {
+    model(&config(Family::Qwen3), 9, WeightFormat::F32)
+}
+
+#[test]
+fn one_model_in_two_contexts_shares_one_cache() {
+    let model = student();
+    let mut stream = StreamKey::new(6, 0, 0, Purpose::Data, 0).open();
+    let (common, hint) = (tokens(&mut stream, 64, REAL), tokens(&mut stream, 20, REAL));
+    let (plain, hinted) = (common.clone(), [&common[..], &hint[..]].concat());
+    let response = tokens(&mut stream, 12, REAL);
+    let row = CrossRow { student_prompt: &hinted, teacher_prompt: &plain, response: &response };
+    let options = PairOptions { real_vocab: Some(REAL), ..PairOptions::default() };
+    let mut shared = PrefixCache::new(1 << 30);
+    let together = cross_score(&model, &model, &[row], &options, &mut shared, None);
+    assert_eq!(shared.tokens_reused(), 48, "whole pages before the last token of the plain prompt");
+    let mut two = [(); 2].map(|()| PrefixCache::new(1 << 30));
+    let [first, second] = &mut two;
+    let apart = cross_score(&model, &model, &[row], &options, first, Some(second));
+    assert_eq!(together.expect("scored"), apart.expect("scored"));
 }
 
 #[test]

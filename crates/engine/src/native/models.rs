@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use lens_lm::cache::PrefixCache;
 use lens_lm::pair::{CrossRow, PairOptions, PairPosition, cross_score};
 use lens_lm::score::Scored;
 use lens_opd::episode::{DivergenceSource, TopPair};
@@ -58,18 +57,14 @@ impl NativeModels {
             })
             .collect();
         let (student, teacher) = (&self.student, &self.teacher);
-        let options = self.options();
+        let mut options = self.options();
+        if self.loss.estimator == Estimator::RklTopk {
+            options.teacher_top_k = self.loss.top_k;
+        }
         let scored = if Arc::ptr_eq(student, teacher) {
-            // A model judging itself: its one cache is taken already.
-            let mut own = PrefixCache::new(teacher.prefix().budget_bytes());
-            cross_score(
-                student.model(),
-                teacher.model(),
-                &rows,
-                &options,
-                &mut own,
-                &mut teacher.prefix(),
-            )?
+            // A model judging itself has one cache.
+            let own = &mut student.prefix();
+            cross_score(student.model(), teacher.model(), &rows, &options, own, None)?
         } else {
             cross_score(
                 student.model(),
@@ -77,14 +72,18 @@ impl NativeModels {
                 &rows,
                 &options,
                 &mut student.prefix(),
-                &mut teacher.prefix(),
+                Some(&mut teacher.prefix()),
             )?
         };
         for (index, row) in asked.into_iter().zip(scored) {
             let positions = row.positions.iter().map(compared).collect();
-            let hidden = Arc::new(row.teacher_hidden.data);
-            let target = Some(Target(Kind::TeacherStates(Some(hidden))));
-            answers[index] = Some(Compared { positions, target });
+            let target = match self.loss.estimator {
+                Estimator::RklTopk => Kind::TeacherTop(Some(Arc::new(listed(&row.teacher_top)))),
+                Estimator::RklFull | Estimator::K1Pg => {
+                    Kind::TeacherStates(Some(Arc::new(row.teacher_hidden.data)))
+                }
+            };
+            answers[index] = Some(Compared { positions, target: Some(Target(target)) });
         }
         Ok(())
     }
@@ -123,7 +122,8 @@ impl NativeModels {
         Ok(())
     }
 
-    /// Puts the target the run's estimator needs in place of the hidden states that scoring left behind.
+    /// Puts the target the run's estimator needs in place of the hidden states that scoring left behind. Calls that compared
+    /// both models have listed the teacher's tokens already.
     fn targets(
         &self,
         calls: &[ScoreCall],
@@ -138,6 +138,7 @@ impl NativeModels {
             }
             match self.loss.estimator {
                 Estimator::RklFull => {}
+                Estimator::RklTopk if call.compare => {}
                 Estimator::RklTopk => listed.push(index),
                 Estimator::K1Pg => answer.target = Some(sampled(call, &answer.positions)?),
             }
@@ -158,10 +159,13 @@ impl NativeModels {
 
 /// The teacher's most likely tokens at every position.
 pub(super) fn top_tokens(scored: &Scored) -> TopTokens {
-    let tops = scored.positions.iter().flat_map(|position| &position.top);
-    let (ids, logprobs) = tops.copied().unzip();
-    let k = scored.positions.first().map_or(0, |position| position.top.len());
-    TopTokens { k, ids, logprobs }
+    let tops: Vec<_> = scored.positions.iter().map(|position| position.top.as_slice()).collect();
+    listed(&tops)
+}
+
+fn listed<T: AsRef<[(u32, f32)]>>(tops: &[T]) -> TopTokens {
+    let (ids, logprobs) = tops.iter().flat_map(AsRef::as_ref).copied().unzip();
+    TopTokens { k: tops.first().map_or(0, |top| top.as_ref().len()), ids, logprobs }
 }
 
 /// Both models' log-probabilities of the realized tokens; a token nobody measured is an error.
@@ -255,9 +259,7 @@ pub(crate) fn internalize(
         .collect();
     let options = PairOptions { real_vocab: Some(student.real_vocab()), ..PairOptions::default() };
     let model = student.model();
-    let mut hinted = student.prefix();
-    let mut plain = PrefixCache::new(hinted.budget_bytes());
-    let scored = cross_score(model, model, &rows, &options, &mut hinted, &mut plain)?;
+    let scored = cross_score(model, model, &rows, &options, &mut student.prefix(), None)?;
     let version = student.version();
     let targets = scored.into_iter().map(|row| {
         let sum: f64 = row.positions.iter().map(|position| f64::from(position.kl)).sum();

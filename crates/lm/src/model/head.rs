@@ -34,7 +34,7 @@ impl ChunkStats {
 }
 
 /// A row's softmax in short.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RowSummary {
     /// The most likely id, the lowest of equals, and its logit.
     pub(crate) top: u32,

@@ -20,7 +20,9 @@ use crate::tensor::Parameters;
 
 pub use crate::kernels::packed::WeightFormat;
 pub(crate) use forward::Segment;
-pub(crate) use head::{CHUNK, RowSummary, chunk_ids, chunk_stats, keep_leaders, per_chunk};
+pub(crate) use head::{
+    CHUNK, RowSummary, SummaryAndTop, chunk_ids, chunk_stats, keep_leaders, per_chunk,
+};
 use rope::Rope;
 use scratch::ScratchPool;
 use weights::{Values, Weights};
