@@ -5,9 +5,11 @@ mod engines;
 mod iteration;
 mod measurement;
 mod peer;
+mod peers;
 mod prefill;
 mod score;
 mod table;
+mod trace;
 mod train;
 
 use std::io::Write;
@@ -28,7 +30,8 @@ use table::Peaks;
 #[command(after_help = "\
 Examples:
   lens bench engine --work decode --shape laboratory
-  lens bench loop configs/laboratory.toml --batches 2")]
+  lens bench loop configs/laboratory.toml --batches 2
+  lens bench peers configs/laboratory.toml --python venv/bin/python")]
 pub(crate) enum Bench {
     /// Time training, decoding and scoring on model shapes up to 0.6 billion parameters
     ///
@@ -38,6 +41,8 @@ pub(crate) enum Bench {
     Engine(Engine),
     /// Time the stages of an iteration, for OPD and LENS at the same horizon
     Loop(iteration::Iteration),
+    /// Time whole iterations beside the same iterations in PyTorch, and TRL's trainer on the parts it has
+    Peers(peers::Peers),
     /// Time what the driver adds to servers, against simulated ones: tasks beside lockstep
     Engines(engines::Engines),
     /// Take one measurement and print it as JSON; `engine` runs it in a process of its own
@@ -50,6 +55,7 @@ impl Bench {
         match self {
             Self::Engine(engine) => engine.run(out),
             Self::Loop(iteration) => iteration.run(out),
+            Self::Peers(peers) => peers.run(out),
             Self::Engines(engines) => engines.run(out),
             Self::Measure(measure) => measure.run(out),
         }

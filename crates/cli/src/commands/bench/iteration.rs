@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use lens_train::run::{rollout, rollout_config};
 use lens_train::tasks::TaskOrder;
 use serde_json::json;
 
+use super::trace::Trace;
 use crate::assemble;
 use crate::commands::config::ConfigArgs;
 use crate::failure::Failure;
@@ -32,6 +34,9 @@ pub(crate) struct Iteration {
     /// The rollout horizon of both methods.
     #[arg(long, default_value_t = 10)]
     horizon: usize,
+    /// Write down what the models were asked, for `lens bench peers`.
+    #[arg(long, value_name = "FILE", hide = true)]
+    record: Option<PathBuf>,
     /// Print JSON for scripts.
     #[arg(long)]
     json: bool,
@@ -59,6 +64,11 @@ const STAGES: [(Stage, &str); 7] = [
     (Stage::Train, "train"),
 ];
 
+/// The names of the stages, in their order.
+pub(super) fn stage_names() -> impl Iterator<Item = &'static str> {
+    STAGES.iter().map(|(_, name)| *name)
+}
+
 /// Times by stage, shared by the wrapped models.
 #[derive(Debug, Default)]
 struct Clockwork {
@@ -66,6 +76,7 @@ struct Clockwork {
     /// How often the teacher has judged in this batch: forks begin after the first time.
     judged: AtomicU64,
     generated: AtomicU64,
+    trace: Option<Arc<Trace>>,
 }
 
 impl Clockwork {
@@ -85,6 +96,9 @@ impl Clockwork {
 
 impl Observer for Clockwork {
     fn answered(&self, call: &Call<'_>, time: Duration) {
+        if let Some(trace) = &self.trace {
+            trace.call(call);
+        }
         let forks = self.in_forks();
         let stage = match call {
             Call::Student(_, answers) => {
@@ -130,8 +144,15 @@ impl Iteration {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let config = self.config.resolve()?.config;
         assemble::set_threads(config.threads)?;
-        let opd = self.measure(&config, MethodName::Opd)?;
-        let lens = self.measure(&config, MethodName::Lens)?;
+        let trace = match &self.record {
+            Some(path) => Some(Arc::new(Trace::create(path, &config)?)),
+            None => None,
+        };
+        let opd = self.measure(&config, MethodName::Opd, trace.as_ref())?;
+        let lens = self.measure(&config, MethodName::Lens, trace.as_ref())?;
+        if let Some(trace) = trace {
+            trace.finish()?;
+        }
         let ratio = lens.total() / opd.total();
         if self.json {
             let object = |measured: &Measured| {
@@ -152,6 +173,7 @@ impl Iteration {
             let object = json!({
                 "batches": self.batches, "horizon": self.horizon,
                 "opd": object(&opd), "lens": object(&lens), "cost_of_lens": ratio,
+                "peak_rss_bytes": lens_lm::train::bench::peak_rss_bytes(),
             });
             return Ok(writeln!(out, "{object:#}")?);
         }
@@ -200,7 +222,15 @@ impl Iteration {
         Ok(())
     }
 
-    fn measure(&self, config: &Config, method: MethodName) -> Result<Measured, Failure> {
+    fn measure(
+        &self,
+        config: &Config,
+        method: MethodName,
+        trace: Option<&Arc<Trace>>,
+    ) -> Result<Measured, Failure> {
+        let name = method.as_str();
+        let clockwork_of = || Arc::new(Clockwork { trace: trace.cloned(), ..Clockwork::default() });
+        let written = || trace.map_or(0.0, |trace| trace.seconds());
         let runtime = |error: lens_engine::EngineError| Failure::Runtime(error.into());
         let benchmark = assemble::benchmark(config)?;
         let mut engine = assemble::engine(config)?;
@@ -218,23 +248,27 @@ impl Iteration {
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
         let mut queue = Queue::default();
         let (mut step, mut measured) = (0, None);
-        let mut clockwork = Arc::new(Clockwork::default());
+        let mut clockwork = clockwork_of();
         for number in 0..=u64::from(self.batches) {
             if number == 1 {
                 // What came before was to warm up.
-                clockwork = Arc::new(Clockwork::default());
+                clockwork = clockwork_of();
                 measured = None;
+            }
+            if let Some(trace) = trace {
+                trace.batch(name, number);
             }
             clockwork.judged.store(0, Ordering::Relaxed);
             engine.publish(&queue.targets()).map_err(runtime)?;
             let models = Observed::new(engine.models(), clockwork.clone());
             let before = clockwork.total();
+            let writing = written();
             let started = Instant::now();
             let tasks = order.batch(number + 1, config.rollout.batch_size);
             let mut explored =
                 rollout.explore(&mut method, &models, number + 1, tasks, &mut |_| {})?;
-            let in_models = clockwork.total() - before;
-            let rest = started.elapsed().as_secs_f64() - in_models;
+            let elsewhere = clockwork.total() - before + written() - writing;
+            let rest = started.elapsed().as_secs_f64() - elsewhere;
             clockwork.add(Stage::Environment, Duration::from_secs_f64(rest.max(0.0)));
             queue.push(std::mem::take(&mut explored.rows));
             let counts = measured.get_or_insert(Measured {
@@ -271,6 +305,9 @@ impl Iteration {
                 let started = Instant::now();
                 engine.learn(&batch.rows).map_err(runtime)?;
                 clockwork.add(Stage::Train, started.elapsed());
+                if let Some(trace) = trace {
+                    trace.learned(&batch.rows);
+                }
                 step += 1;
             }
         }

@@ -20,7 +20,7 @@ pub(super) struct Peer {
 }
 
 /// The modules peers are made of.
-const MODULES: [&str; 5] = ["torch", "transformers", "numpy", "llama_cpp", "xllamacpp"];
+const MODULES: [&str; 6] = ["torch", "transformers", "numpy", "trl", "llama_cpp", "xllamacpp"];
 
 /// A Python and what it can import.
 #[derive(Debug)]
@@ -48,9 +48,13 @@ impl Python {
         Self { program: Some(program.to_owned()), versions }
     }
 
+    /// Whether it can import a module.
+    pub(super) fn has(&self, module: &str) -> bool {
+        self.versions.iter().any(|(known, _)| *known == module)
+    }
+
     pub(super) fn can_run(&self, peer: &Peer) -> bool {
-        let known = |module: &&str| self.versions.iter().any(|(known, _)| known == module);
-        peer.needs.iter().all(|group| group.iter().any(known))
+        peer.needs.iter().all(|group| group.iter().any(|module| self.has(module)))
     }
 
     pub(super) fn run(&self, peer: &Peer) -> Result<Measurement, Failure> {

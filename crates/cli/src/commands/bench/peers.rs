@@ -1,0 +1,308 @@
+//! `lens bench peers`: whole iterations beside the same iterations in PyTorch.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lens_lm::kernels::dispatch::Isa;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::peer::Python;
+use crate::commands::config::ConfigArgs;
+use crate::failure::Failure;
+
+/// The twin.
+const LOOP: &str = include_str!("../../../../../benches/peers/loop.py");
+/// The trainer of TRL on the parts of an iteration that it has.
+const TRL: &str = include_str!("../../../../../benches/peers/trl_step.py");
+
+/// Options of `lens bench peers`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Peers {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Explorer batches of each method, after one to warm up.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    batches: u16,
+    /// The rollout horizon of both methods.
+    #[arg(long, default_value_t = 10)]
+    horizon: usize,
+    /// Rounds in which ours and the peers take turns.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// A Python that can import torch and transformers, and trl for its trainer; without it the one in the environment
+    /// variable LENS_PYTHON.
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
+    /// Print JSON for scripts.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One side's seconds by method and stage.
+#[derive(Debug, Clone, Deserialize)]
+struct Side {
+    methods: Map<String, Value>,
+    peak_rss_bytes: Option<u64>,
+    /// Mean divergences, ours and the twin's, for every judged batch.
+    #[serde(default)]
+    mean_kl: Vec<(f64, f64)>,
+    #[serde(default)]
+    capability: Option<String>,
+}
+
+/// What TRL's trainer says.
+#[derive(Debug, Clone, Deserialize)]
+struct Trainer {
+    rows: usize,
+    seconds: f64,
+}
+
+const METHODS: [&str; 2] = ["opd", "lens"];
+
+impl Peers {
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let program =
+            self.python.clone().or_else(|| std::env::var_os("LENS_PYTHON").map(PathBuf::from));
+        let Some(program) = program else {
+            return Err(Failure::user(
+                "the twin needs a Python that can import torch and transformers; give it with --python or LENS_PYTHON",
+            ));
+        };
+        let python = Python::find(Some(&program));
+        let folder = tempfile::tempdir()?;
+        let trace = folder.path().join("trace.jsonl");
+        let (mut ours, mut twins, mut trainers) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            ours.push(self.ours(&trace)?);
+            twins.push(script(&program, "the twin", LOOP, &trace)?);
+            if python.has("trl") {
+                trainers.push(script(&program, "TRL's trainer", TRL, &trace)?);
+            }
+        }
+        let isa = Isa::chosen().map_err(Failure::user)?;
+        if self.json {
+            return self.print_json(&python, isa, &ours, &twins, &trainers, out);
+        }
+        self.print(&python, isa, &ours, &twins, &trainers, out)
+    }
+
+    /// Our side, in a process of its own.
+    fn ours(&self, trace: &Path) -> Result<Side, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["bench", "loop", "--json", "--record"]).arg(trace);
+        command.args(["--batches", &self.batches.to_string()]);
+        command.args(["--horizon", &self.horizon.to_string()]);
+        for setting in &self.config.overrides {
+            command.args(["--set", setting]);
+        }
+        let printed: Value = read("lens bench loop", &command.args(&self.config.files).output()?)?;
+        let seconds = |method: &str| (method.to_owned(), printed[method]["seconds"].clone());
+        Ok(Side {
+            methods: METHODS.map(seconds).into_iter().collect(),
+            peak_rss_bytes: printed["peak_rss_bytes"].as_u64(),
+            mean_kl: Vec::new(),
+            capability: None,
+        })
+    }
+
+    fn print(
+        &self,
+        python: &Python,
+        isa: Isa,
+        ours: &[Side],
+        twins: &[Side],
+        trainers: &[Trainer],
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let capability = twins.iter().find_map(|twin| twin.capability.as_deref());
+        writeln!(out, "{}", python.sentences().join("\n"))?;
+        writeln!(
+            out,
+            "instruction sets: {isa} here, {} in PyTorch; {} threads; f32 on both sides",
+            capability.unwrap_or("unknown"),
+            rayon::current_num_threads()
+        )?;
+        writeln!(
+            out,
+            "{} explorer batches, horizon {}; seconds, the median of {} rounds",
+            self.batches, self.horizon, self.rounds
+        )?;
+        for method in METHODS {
+            writeln!(out, "\n{:<30} {:>9} {:>9} {:>9}", method, "lens", "PyTorch", "ratio")?;
+            for stage in stages(ours, method) {
+                let (a, b) = (median(ours, method, &stage), median(twins, method, &stage));
+                match (a, b) {
+                    (Some(a), Some(b)) => {
+                        writeln!(out, "{stage:<30} {a:>9.2} {b:>9.2} {:>9.2}", b / a)?;
+                    }
+                    (Some(a), None) if a > 0.0 => writeln!(out, "{stage:<30} {a:>9.2}")?,
+                    _ => {}
+                }
+            }
+            let [low, middle, high] = ratios(ours, twins, method);
+            let (a, b) = (middle_of(totals(ours, method)), middle_of(totals(twins, method)));
+            writeln!(out, "{:<30} {a:>9.2} {b:>9.2} {middle:>9.2}", "all")?;
+            writeln!(out, "rounds between {low:.2} and {high:.2}")?;
+        }
+        writeln!(out)?;
+        if let (Some(a), Some(b)) = (peak(ours), peak(twins)) {
+            writeln!(out, "peak memory: {a:.0} MiB here, {b:.0} MiB in PyTorch")?;
+        }
+        if let Some(&(a, b)) = twins.first().and_then(|twin| twin.mean_kl.first()) {
+            writeln!(out, "the same work: mean divergence {a:.5} here, {b:.5} in PyTorch")?;
+        }
+        for trainer in trainers.iter().take(1) {
+            let seconds = middle_of(trainers.iter().map(|one| one.seconds).collect());
+            let own = ["generate", "score", "train"]
+                .iter()
+                .filter_map(|stage| median(ours, "opd", stage))
+                .sum::<f64>();
+            writeln!(
+                out,
+                "TRL's DistillationTrainer (generate, judge, train on the {} rows of the OPD batches, each as a prompt of its own): {seconds:.2} s; ours, for whole episodes: {own:.2} s",
+                trainer.rows
+            )?;
+        }
+        Ok(())
+    }
+
+    fn print_json(
+        &self,
+        python: &Python,
+        isa: Isa,
+        ours: &[Side],
+        twins: &[Side],
+        trainers: &[Trainer],
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let side = |sides: &[Side]| -> Vec<Value> {
+            let each = sides.iter().map(
+                |side| json!({"methods": side.methods, "peak_rss_bytes": side.peak_rss_bytes}),
+            );
+            each.collect()
+        };
+        let summary: Map<String, Value> = METHODS
+            .map(|method| (method.to_owned(), json!(ratios(ours, twins, method))))
+            .into_iter()
+            .collect();
+        let object = json!({
+            "batches": self.batches, "horizon": self.horizon, "rounds": self.rounds,
+            "instruction_set": isa.name(), "peers": python.facts(),
+            "lens": side(ours), "pytorch": side(twins),
+            "trl_seconds": trainers.iter().map(|one| one.seconds).collect::<Vec<_>>(),
+            "mean_kl": twins.first().map(|twin| twin.mean_kl.clone()),
+            "ratio_low_median_high": summary,
+        });
+        Ok(writeln!(out, "{object:#}")?)
+    }
+}
+
+fn script<T: for<'de> Deserialize<'de>>(
+    program: &Path,
+    what: &str,
+    code: &str,
+    trace: &Path,
+) -> Result<T, Failure> {
+    read(what, &Command::new(program).args(["-c", code]).arg(trace).output()?)
+}
+
+/// The JSON a process printed: its last line, or all of it.
+fn read<T: for<'de> Deserialize<'de>>(
+    what: &str,
+    output: &std::process::Output,
+) -> Result<T, Failure> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let last = complaint.trim().lines().last().unwrap_or("it said nothing").to_owned();
+        return Err(Failure::Runtime(anyhow::anyhow!("{what} failed ({}): {last}", output.status)));
+    }
+    let line = text.trim().lines().last().unwrap_or_default();
+    serde_json::from_str(line).or_else(|_| serde_json::from_str(text.trim())).map_err(|error| {
+        Failure::Runtime(anyhow::anyhow!("{what} printed no measurement: {error}"))
+    })
+}
+
+/// The stages of a method, in the order of an iteration.
+fn stages(sides: &[Side], method: &str) -> Vec<String> {
+    let named = sides.first().and_then(|side| side.methods[method].as_object());
+    let mut names: Vec<String> = named.map(|map| map.keys().cloned().collect()).unwrap_or_default();
+    let rank = |name: &str| super::iteration::stage_names().position(|known| known == name);
+    names.sort_by_key(|name| rank(name));
+    names
+}
+
+fn median(sides: &[Side], method: &str, stage: &str) -> Option<f64> {
+    let values: Vec<f64> =
+        sides.iter().filter_map(|side| side.methods[method][stage].as_f64()).collect();
+    (!values.is_empty()).then(|| middle_of(values))
+}
+
+fn totals(sides: &[Side], method: &str) -> Vec<f64> {
+    let total = |side: &Side| {
+        let stages = side.methods[method].as_object();
+        stages.map_or(0.0, |stages| stages.values().filter_map(Value::as_f64).sum())
+    };
+    sides.iter().map(total).collect()
+}
+
+/// The lowest, the middle and the highest ratio of a round.
+fn ratios(ours: &[Side], twins: &[Side], method: &str) -> [f64; 3] {
+    let mut ratios: Vec<f64> = totals(ours, method)
+        .into_iter()
+        .zip(totals(twins, method))
+        .map(|(ours, theirs)| theirs / ours.max(f64::MIN_POSITIVE))
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
+    [at(0), middle_of(ratios.clone()), at(ratios.len().saturating_sub(1))]
+}
+
+fn middle_of(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.len().saturating_sub(1) / 2, values.len() / 2);
+    match (values.get(low), values.get(high)) {
+        (Some(low), Some(high)) => f64::midpoint(*low, *high),
+        _ => f64::NAN,
+    }
+}
+
+/// The largest peak of the rounds, in MiB.
+fn peak(sides: &[Side]) -> Option<f64> {
+    let bytes = sides.iter().filter_map(|side| side.peak_rss_bytes).max()?;
+    Some(bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(train: f64, score: f64) -> Side {
+        let seconds = json!({"train": train, "score": score});
+        Side {
+            methods: [("opd".to_owned(), seconds)].into_iter().collect(),
+            peak_rss_bytes: Some(3 << 20),
+            mean_kl: Vec::new(),
+            capability: None,
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_whole_rounds_and_the_middle_one_counts() {
+        let ours = [side(1.0, 1.0), side(1.0, 3.0), side(0.5, 0.5)];
+        let theirs = [side(4.0, 4.0), side(4.0, 4.0), side(4.0, 1.0)];
+        assert_eq!(ratios(&ours, &theirs, "opd"), [2.0, 4.0, 5.0]);
+        assert_eq!(median(&ours, "opd", "score"), Some(1.0));
+        assert_eq!(median(&ours, "opd", "fork: score"), None);
+        assert_eq!(stages(&ours, "opd"), ["score", "train"]);
+        assert_eq!(peak(&ours), Some(3.0));
+    }
+
+    #[test]
+    fn the_middle_of_an_even_number_lies_between_the_two() {
+        assert_eq!(middle_of(vec![4.0, 1.0]), 2.5);
+        assert!(middle_of(Vec::new()).is_nan());
+    }
+}
