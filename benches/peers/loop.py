@@ -109,6 +109,7 @@ class Twin:
                 teacher = torch.log_softmax(self.teacher.lm_head(hidden), -1)
                 realized = torch.tensor([token for row in group for token in row["response"]])
                 teacher.gather(-1, realized[:, None])
+                self.keep(group, hidden, self.teacher)
                 if not compare:
                     continue
                 student = torch.log_softmax(
@@ -119,7 +120,6 @@ class Twin:
                     other.gather(-1, top.indices[:, None])
                 kl = (student.exp() * (student - teacher)).sum(-1)
                 total, count = total + kl.sum().item(), count + len(kl)
-                self.keep(group, hidden, self.teacher)
         if count:
             self.checks.append((mean_kl, total / count))
 
