@@ -1,12 +1,14 @@
 """Saves and restores the training state: weights, AdamW moments, the step count and the kept targets.
 
-Tensors are stored as a torch distributed checkpoint, which another number of ranks can also read. Sums then
-round differently; the reply of `load` reports that as `exact: false`.
+Published weights are saved too where they are kept and differ from the trained ones. Tensors
+are stored as a torch distributed checkpoint, which another number of ranks can also read. Sums then round
+differently; the reply of `load` reports that as `exact: false`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from .errors import RequestError, StateError, WorkerError
 from .folders import Folder
 from .lora import LoraSettings
+from .published import Published
 from .ranks import Ranks
 from .step import MOMENTS, Learner
 from .targets import Targets
@@ -30,13 +33,21 @@ TENSORS = "tensors"
 TARGETS = "targets.safetensors"
 
 
-def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora: LoraSettings | None) -> None:
+def save(
+    directory: str,
+    learner: Learner,
+    targets: Targets,
+    published: Published,
+    ranks: Ranks,
+    lora: LoraSettings | None,
+) -> None:
     """Writes a checkpoint folder. Collective."""
     folder = Folder(directory, MANIFEST)
     ranks.on_first(folder.begin)
     weights = learner.student.weights()
     try:
-        saver.save(_state(learner), checkpoint_id=folder.work / TENSORS)
+        copies = published.copies() if _differ(published.version, learner.version) else {}
+        saver.save(_state(learner, copies), checkpoint_id=folder.work / TENSORS)
     except CheckpointException as error:
         raise WorkerError(f"{folder.work}: cannot be written: {_reasons(error)}") from error
 
@@ -49,6 +60,7 @@ def save(directory: str, learner: Learner, targets: Targets, ranks: Ranks, lora:
             "world_size": ranks.world,
             "torch": torch.__version__,
             "moments": learner.has_moments,
+            "published": published.version,
             "next_key": targets.next_key,
             "lora": None if lora is None else [lora.rank, lora.alpha, list(lora.targets)],
             "shapes": {name: list(weight.shape) for name, weight in weights.items()},
@@ -84,19 +96,32 @@ def check(directory: str, learner: Learner, lora: LoraSettings | None) -> dict[s
     return manifest
 
 
-def load(directory: str, manifest: dict[str, Any], learner: Learner) -> Targets:
+def load(directory: str, manifest: dict[str, Any], learner: Learner, published: Published) -> Targets:
     """Restores a checkpoint. Collective."""
     folder = Path(directory)
     learner.adam.state.clear()
     if manifest["moments"]:
         learner.make_moments(manifest["version"])
+    kept_version: int | None = manifest.get("published")
+    own = _differ(kept_version, manifest["version"])
+    if not own:
+        published.drop()
     try:
-        loader.load(_state(learner), checkpoint_id=folder / TENSORS)
+        loader.load(_state(learner, published.reserve() if own else {}), checkpoint_id=folder / TENSORS)
     except CheckpointException as error:
         raise WorkerError(f"{folder / TENSORS}: {_reasons(error)}") from error
     learner.version = manifest["version"]
+    if own:
+        published.version = kept_version
+    elif kept_version is not None:
+        published.keep(learner.version)
     kept = safetensors.torch.load_file(folder / TARGETS)
     return Targets.of(kept.items(), manifest["next_key"])
+
+
+def _differ(published: int | None, version: int) -> bool:
+    """Whether published weights are kept that are not the trained ones: no two versions are alike."""
+    return published is not None and published != version
 
 
 def _reasons(error: CheckpointException) -> str:
@@ -112,9 +137,10 @@ def checkpoint_bytes(learner: Learner, targets: Targets) -> int:
     return 4 * (weights + 2 * trained) + kept
 
 
-def _state(learner: Learner) -> dict[str, Any]:
+def _state(learner: Learner, published: Mapping[str, Tensor]) -> dict[str, Any]:
     """The tensors of a checkpoint; loading fills them in place."""
     state: dict[str, Any] = {f"weights.{name}": weight.detach() for name, weight in learner.student.weights().items()}
+    state |= {f"published.{name}": weight for name, weight in published.items()}
     for name, weight in learner.trained.items():
         moments: dict[str, Tensor] = learner.adam.state.get(weight, {})
         if learner.has_moments:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from .cross_context import Internalizer
 from .errors import HalfDoneError, MemoryExhaustedError, RequestError, StateError, WorkerError
 from .export import DTYPES, Exporter
 from .model import load_student, load_teacher, recover, shared_vocabulary
+from .published import Published
 from .ranks import Ranks
 from .score import Scorer
 from .settings import Settings
@@ -79,6 +81,7 @@ class Worker:
         self.internalizer = Internalizer(self.student, ranks, exact=exact, top_k=settings.target_top_k, **parts)
         self.exporter = Exporter(self.student, settings.student, ranks, settings.lora)
         self.targets = Targets()
+        self.published = Published(self.student)
         self.config = config
         self._done: _Done | None = None
         self._broken: str | None = None
@@ -138,9 +141,22 @@ class Worker:
                 self._load_helps = False
                 self._broken = f"torch {torch.__version__} cannot leave a pass that failed; restart the worker"
 
-    def _expect(self, version: int | None) -> None:
-        if version is not None and version != self.version:
+    def _expect(self, version: int) -> None:
+        if version != self.version:
             raise StateError(f"the worker is at version {self.version}, the request expects {version}")
+
+    @contextmanager
+    def _student_of(self, version: int | None) -> Iterator[int]:
+        """Gives the student the weights of a version for a while: the ones it trains, or the published ones."""
+        if version is None or version == self.version:
+            yield self.version
+            return
+        kept = self.published.version
+        if version != kept:
+            held = "no published weights" if kept is None else f"the published weights of version {kept}"
+            raise StateError(f"the worker is at version {self.version} and keeps {held}, the request expects {version}")
+        with self.published.in_place():
+            yield version
 
     def _learn(self, body: bytes) -> Reply:
         batch = requests.learn(body, self.limits)
@@ -159,26 +175,36 @@ class Worker:
 
     def _score(self, body: bytes) -> Reply:
         batch = requests.score(body, self.limits)
-        self._expect(batch.expected_version)
-        tensors, metadata = self.scorer.score(batch)
-        metadata["version"] = str(self.version)
+        with self._student_of(batch.expected_version) as version:
+            tensors, metadata = self.scorer.score(batch)
+        metadata["version"] = str(version)
         return Reply(protocol.SAFETENSORS, protocol.write_tensors(tensors, metadata))
 
     def _cross_context(self, body: bytes) -> Reply:
         batch = requests.cross_context(body, self.limits)
-        self._expect(batch.expected_version)
-        gaps, keys = self.internalizer.targets(batch, self.version, self.targets)
-        metadata = {"version": str(self.version), "targets": self.settings.targets}
+        with self._student_of(batch.expected_version) as version:
+            gaps, keys = self.internalizer.targets(batch, version, self.targets)
+        metadata = {"version": str(version), "targets": self.settings.targets}
         return Reply(protocol.SAFETENSORS, protocol.write_tensors({"gap": gaps, "target_key": keys}, metadata))
 
     def _publish(self, body: bytes) -> Reply:
         values = protocol.read_json(body)
         directory = protocol.take(values, "directory", str)
         version = protocol.take(values, "version", int)
+        keep = protocol.take(values, "keep", bool, False)
         dtype = _dtype(values, "bf16")
         protocol.nothing_left(values)
         self._expect(version)
-        return Reply.json(self.exporter.write(directory, dtype, self.version))
+        answer = self.exporter.write(directory, dtype, self.version)
+        self._published(keep)
+        return Reply.json(answer)
+
+    def _published(self, keep: bool) -> None:
+        """Keeps the weights of this moment, or frees the copy of earlier ones, which nobody will ask about."""
+        if keep:
+            self.published.keep(self.version)
+        else:
+            self.published.drop()
 
     def _export(self, body: bytes) -> Reply:
         values = protocol.read_json(body)
@@ -196,14 +222,14 @@ class Worker:
 
     def _save(self, body: bytes) -> Reply:
         directory = _only_directory(body)
-        checkpoint.save(directory, self.learner, self.targets, self.ranks, self.settings.lora)
+        checkpoint.save(directory, self.learner, self.targets, self.published, self.ranks, self.settings.lora)
         return Reply.json({"directory": directory, "version": self.version})
 
     def _load(self, body: bytes) -> Reply:
         directory = _only_directory(body)
         manifest = checkpoint.check(directory, self.learner, self.settings.lora)
         try:
-            self.targets = checkpoint.load(directory, manifest, self.learner)
+            self.targets = checkpoint.load(directory, manifest, self.learner, self.published)
         except Exception as error:
             raise HalfDoneError(f"{directory}: cannot be loaded: {error}") from error
         self._broken = None
@@ -236,6 +262,7 @@ class Worker:
             "teacher": self._teacher_shape,
             "lora": None if lora is None else {"rank": lora.rank, "alpha": lora.alpha, "targets": lora.targets},
             "version": self.version,
+            "published": self.published.version,
             "checkpoint_bytes": checkpoint.checkpoint_bytes(self.learner, self.targets),
             "targets": settings.targets,
             "target_top_k": settings.target_top_k,
