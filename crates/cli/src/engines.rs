@@ -164,6 +164,7 @@ fn torch(config: &Config, seed: u64, resuming: bool) -> Result<TorchEngine, Fail
         weights: weights(config, seed),
         reload_timeout: Duration::from_secs(config.student.timeout_seconds),
         resuming,
+        overlap: config.train.overlap,
     };
     TorchEngine::connect(worker, students, teacher, options).map_err(user)
 }

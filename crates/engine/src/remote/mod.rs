@@ -14,6 +14,7 @@ mod served;
 mod sglang;
 mod targets;
 mod torch;
+mod turns;
 mod vllm;
 mod weights;
 mod wire;

@@ -42,6 +42,8 @@ pub struct TorchOptions {
     pub reload_timeout: Duration,
     /// Whether a checkpoint will be loaded before anything else.
     pub resuming: bool,
+    /// Whether the worker keeps a copy of the published weights, so that a batch can be explored while it trains.
+    pub overlap: bool,
 }
 
 /// Where the teacher is.
@@ -166,7 +168,8 @@ impl TorchEngine {
         let folder = weights::folder(&self.options.weights, version);
         let parent = &self.options.weights;
         std::fs::create_dir_all(parent).map_err(EngineError::state(parent))?;
-        let answer = self.worker.folder("/v1/publish", &folder, json!({"version": version}))?;
+        let wanted = json!({"version": version, "keep": self.options.overlap});
+        let answer = self.worker.folder("/v1/publish", &folder, wanted)?;
         let published: Published = serde_json::from_value(answer)
             .map_err(|_| self.worker.lacks("/v1/publish", "files"))?;
         self.worker.check_version(version, Some(published.version))?;
@@ -348,8 +351,11 @@ impl Engine for TorchEngine {
     }
 
     fn check_overlap(&self) -> Result<(), EngineError> {
-        let why = "the worker judges the student with the weights it is training";
-        Err(EngineError::Request(format!("train.overlap: {why}; set it to false")))
+        if self.options.overlap {
+            return Ok(());
+        }
+        let why = "the worker was not told to keep the published weights";
+        Err(EngineError::Request(format!("train.overlap: {why}")))
     }
 
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {

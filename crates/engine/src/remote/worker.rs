@@ -1,13 +1,13 @@
 //! The training worker: one command at a time, every command asked for again until it has answered.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::scorer::{RowScores, ScoreRow, Scored, Scorer};
+use super::turns::Turns;
 use super::wire::{Body, Reply};
 use crate::deadline::Deadline;
 use crate::error::{CallFailure, EngineError};
@@ -50,15 +50,15 @@ pub struct Worker {
     endpoint: Endpoint,
     retry: Retry,
     timeout: Duration,
-    /// Held while a command runs: the worker refuses a second one.
-    one_at_a_time: Mutex<()>,
+    /// Taken while a command runs: the worker refuses a second one.
+    turns: Turns,
 }
 
 impl Worker {
     /// A worker at `url`; `timeout` is the longest time a command may take.
     pub fn new(url: &str, key: Key, timeout: Duration, retry: Retry) -> Result<Self, EngineError> {
         let endpoint = Endpoint::new(url, Some(key))?.with_header("X-Lens-Protocol", "1");
-        Ok(Self { endpoint, retry, timeout, one_at_a_time: Mutex::new(()) })
+        Ok(Self { endpoint, retry, timeout, turns: Turns::default() })
     }
 
     /// Its address.
@@ -109,7 +109,7 @@ impl Worker {
     }
 
     fn send(&self, path: &str, kind: &str, bytes: &[u8]) -> Result<Answer, EngineError> {
-        let _alone = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turns.wait();
         self.until_answered(|deadline| self.endpoint.send(path, kind, bytes, deadline))
     }
 
@@ -205,7 +205,7 @@ impl Worker {
     }
 }
 
-/// The student's weights as the worker holds them, at one version.
+/// The student's weights as the worker holds them, at one version: the one it trains, or the published one it keeps.
 pub(super) struct WorkerStudent {
     pub(super) worker: std::sync::Arc<Worker>,
     pub(super) version: u64,

@@ -111,6 +111,7 @@ fn torch_engine(
         weights: folder.join("weights"),
         reload_timeout: Duration::from_mins(1),
         resuming,
+        overlap: true,
     };
     let teacher = TeacherPlace::Worker(crate::codec("teacher"));
     TorchEngine::connect(worker, std::sync::Arc::new(served.expect("good")), teacher, options)

@@ -8,7 +8,7 @@ use lens_engine::http::Retry;
 use lens_engine::remote::ServerKind::Vllm;
 use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Worker};
 use lens_engine::{
-    CallFailure, CrossContext, Deadline, Engine, EngineError, LearnRow, Sampling, ScoreCall,
+    CallFailure, CrossContext, Deadline, Engine, EngineError, LearnRow, Models, Sampling, ScoreCall,
 };
 use lens_opd::episode::DivergenceSource;
 use lens_opd::objective::{Estimator, Loss};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::inference::{Fake, lab};
 use crate::server::Server;
 use crate::worker::{self, Fault, State};
-use crate::{call, connect, key, mixed, options};
+use crate::{call, connect, key, mixed, options, prompt};
 
 struct Setup {
     engine: TorchEngine,
@@ -38,6 +38,7 @@ fn torch_options(folder: &Path, resuming: bool) -> TorchOptions {
         weights: folder.join("weights"),
         reload_timeout: Duration::from_secs(20),
         resuming,
+        overlap: false,
     }
 }
 
@@ -51,18 +52,19 @@ fn setup(state: State) -> Result<Setup, EngineError> {
 }
 
 fn setup_with(state: State, loss: Loss) -> Result<Setup, EngineError> {
+    setup_as(state, |options| options.loss = loss)
+}
+
+fn setup_as(state: State, change: impl FnOnce(&mut TorchOptions)) -> Result<Setup, EngineError> {
     let folder = tempfile::tempdir().expect("a folder");
     let (student_server, students) = Fake::new("student-large").vllm();
     let (teacher_server, _) = Fake::new("teacher").vllm();
     let (worker_server, state) = worker::start(lab("student-large"), state);
     let served = connect(Vllm, &[&student_server.url], options())?;
     let teacher = TeacherPlace::Served(connect(Vllm, &[&teacher_server.url], options())?);
-    let engine = TorchEngine::connect(
-        client(&worker_server.url),
-        served,
-        teacher,
-        TorchOptions { loss, ..torch_options(folder.path(), false) },
-    )?;
+    let mut options = torch_options(folder.path(), false);
+    change(&mut options);
+    let engine = TorchEngine::connect(client(&worker_server.url), served, teacher, options)?;
     Ok(Setup {
         engine,
         state,
@@ -80,7 +82,7 @@ fn a_run_of_steps_publishes_each_version_and_keeps_two() {
     let Setup { engine, state, students, folder, .. } = &mut all;
     assert_eq!(*students.label.lock().expect("held"), "0", "the first weights are published too");
     assert_eq!(engine.models().divergence(), DivergenceSource::TopK);
-    let refused = engine.check_overlap().expect_err("the worker judges the student");
+    let refused = engine.check_overlap().expect_err("nothing is kept");
     assert!(refused.to_string().contains("train.overlap"), "{refused}");
     for version in 1..=3 {
         let rows = mixed::rows(&*engine, &["go to desk 1", "take mug 1"]);
@@ -106,6 +108,64 @@ fn a_run_of_steps_publishes_each_version_and_keeps_two() {
     kept.sort();
     assert_eq!(kept, ["v000002", "v000003"]);
     assert_eq!(students.loaded.lock().expect("held").len(), 4);
+}
+
+fn scored(text: &str, models: &dyn Models) -> ScoreCall {
+    ScoreCall {
+        prompt: prompt(models.student(), text),
+        response: models.student().codec().response("take mug 1").expect("tokens"),
+        drawn: None,
+        compare: true,
+        trainable: false,
+        temperature: 1.0,
+    }
+}
+
+#[test]
+fn the_published_student_writes_during_a_step_and_is_judged_after_it_as_before() {
+    let (go, hold) = std::sync::mpsc::channel();
+    let state = State { hold: Some(hold), ..State::default() };
+    let mut all = setup_as(state, |options| options.overlap = true).expect("connected");
+    let Setup { engine, worker, .. } = &mut all;
+    engine.check_overlap().expect("the worker keeps what is published");
+    let (rows, models) = (mixed::rows(&*engine, &["go to desk 1"]), engine.models());
+    let models = &*models;
+    let view = || {
+        let answers = models.compare(&[scored("Go.", models)], Deadline::never()).expect("works");
+        answers.into_iter().next().expect("one").expect("compared")
+    };
+    let before = view();
+    let asked = worker.count("/v1/score");
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| engine.learn(&rows).expect("learned"));
+        while worker.count("/v1/learn") == 0 {
+            std::thread::yield_now();
+        }
+        let calls = [call(models.student(), "Go.", Sampling::GREEDY)];
+        let written = models.student().generate(&calls, Deadline::never()).expect("works");
+        written.into_iter().next().expect("one").expect("a step keeps no one from writing");
+        let judged = scope.spawn(view);
+        let hinted = CrossContext {
+            hinted_prompt: vec![1, 2, 3],
+            plain_prompt: vec![1, 3],
+            response: vec![4, 5],
+        };
+        let kept = scope.spawn(move || models.internalize(&[hinted], Deadline::never()));
+        assert_eq!(worker.count("/v1/score"), asked, "the step was there first");
+        go.send(()).expect("the step goes on");
+        step.join().expect("learned");
+        assert_eq!(judged.join().expect("judged").positions, before.positions);
+        kept.join().expect("kept").expect("works").remove(0).expect("of the published version");
+    });
+    assert_eq!((engine.version(), models.student().version()), (1, 0));
+    assert_eq!(view().positions, before.positions);
+    engine.publish(&[]).expect("published");
+    let error = models.compare(&[scored("Go.", models)], Deadline::never());
+    let error = error.expect_err("the copy is of version 1 now").to_string();
+    assert!(error.contains("409") && error.contains("expects 0"), "{error}");
+    let now = engine.models();
+    let after = now.compare(&[scored("Go.", &*now)], Deadline::never()).expect("works").remove(0);
+    assert_ne!(after.expect("compared").positions, before.positions);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
@@ -42,6 +42,22 @@ pub(crate) struct State {
     pub(crate) skip: bool,
     /// Its student's scores are not numbers.
     pub(crate) nan: bool,
+    /// The version whose weights it keeps beside the trained ones.
+    pub(crate) published: Option<u64>,
+    /// The next step waits for a word on this.
+    pub(crate) hold: Option<mpsc::Receiver<()>>,
+}
+
+impl State {
+    /// The version a request asks about, if its weights are held.
+    fn held(&self, request: &Request) -> Result<u64, Reply> {
+        let wanted: u64 = metadata(&request.body)["expected_version"].parse().expect("a number");
+        if wanted == self.version || Some(wanted) == self.published {
+            return Ok(wanted);
+        }
+        let message = format!("at {}, the request expects {wanted}", self.version);
+        Err(Reply::json(409, &json!({"error": {"kind": "state", "message": message}})))
+    }
 }
 
 /// The worker's student, copied whenever it publishes.
@@ -89,14 +105,25 @@ fn command(request: &Request, student: &Path, state: &mut State, damage: bool) -
             }),
         ),
         "/v1/learn" => learn(request, state),
-        "/v1/score" => score(request, state.version, if state.nan { f32::NAN } else { -2.0 }),
-        "/v1/cross_context" => cross_context(request, state.version),
+        "/v1/score" => match state.held(request) {
+            // Every version has a view of its own.
+            Ok(version) if !state.nan => score(request, version, -2.0 - 0.25 * version as f32),
+            Ok(version) => score(request, version, f32::NAN),
+            Err(refusal) => refusal,
+        },
+        "/v1/cross_context" => match state.held(request) {
+            Ok(version) => cross_context(request, version),
+            Err(refusal) => refusal,
+        },
         "/v1/publish" | "/v1/export" => {
             if request.path == "/v1/publish" && body["version"] != state.version {
                 return Reply::json(
                     409,
                     &json!({"error": {"kind": "state", "message": "another version"}}),
                 );
+            }
+            if request.path == "/v1/publish" {
+                state.published = (body["keep"] == true).then_some(state.version);
             }
             let files = copy(student, &folder);
             if damage {
@@ -115,7 +142,7 @@ fn command(request: &Request, student: &Path, state: &mut State, damage: bool) -
         "/v1/load" => match std::fs::read_to_string(folder.join("version")) {
             Ok(text) => {
                 state.version = text.parse().expect("a number");
-                state.last = None;
+                (state.last, state.published) = (None, None);
                 Reply::json(200, &json!({"version": state.version, "exact": true}))
             }
             Err(_) => Reply::json(
@@ -133,6 +160,9 @@ fn command(request: &Request, student: &Path, state: &mut State, damage: bool) -
 
 fn learn(request: &Request, state: &mut State) -> Reply {
     let metadata = metadata(&request.body);
+    if let Some(hold) = state.hold.take() {
+        hold.recv().expect("a word");
+    }
     state.asked.push(metadata.clone());
     if let Some((id, report)) = &state.last
         && *id == metadata["request_id"]
