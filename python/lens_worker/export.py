@@ -79,6 +79,15 @@ class Exporter:
         weights: Weights = {peft_name(name): (weight,) for name, weight in trained.items()}
         return self._folder(directory, dtype, version, weights, companions, "adapter_model")
 
+    def layout(self) -> dict[str, list[int]]:
+        """The tensors of a whole model, in order, with their shapes."""
+        return {name: list(parts[0].shape) for name, parts in self._plain().items()}
+
+    def tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """Whole tensors, gathered one at a time, on rank 0; the others only take part. Collective."""
+        weights = self._plain()
+        return self._gathered(weights, list(weights), dtype)
+
     def _plain(self) -> Weights:
         """The base's parameters by name, each with the adapter's that belong to it."""
         weights = self.student.weights()
@@ -110,7 +119,7 @@ class Exporter:
         failure: Exception | None = None
         for name, shard in zip(names, shards, strict=True):
             # Gathering is collective: a disk that is full on rank 0 must not leave the others waiting.
-            content = dict(self._gathered(weights, shard, DTYPES[dtype]))
+            content = {at: whole.cpu() for at, whole in self._gathered(weights, shard, DTYPES[dtype])}
             if self.ranks.first and failure is None:
                 try:
                     save_file(content, folder.work / name, {"format": "pt"})
@@ -144,7 +153,7 @@ class Exporter:
                 value = whole[0]
                 if len(whole) == 3 and self.lora is not None:
                     value = merged(whole[0], whole[1], whole[2], self.lora.scale)
-                yield name, value.to(dtype).cpu().contiguous()
+                yield name, value.to(dtype).contiguous()
 
 
 def _shards(weights: Weights, item: int, limit: int) -> list[list[str]]:

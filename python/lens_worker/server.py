@@ -17,7 +17,8 @@ from .errors import AuthError, BusyError, NoSuchCallError, RequestError, TooLarg
 from .worker import Reply
 
 COMMANDS = (
-    "learn", "score", "cross_context", "publish", "export", "save", "load", "forget", "shutdown",
+    "learn", "score", "cross_context", "publish", "open_transfer", "join_transfer", "transfer", "export", "save",
+    "load", "forget", "shutdown",
 )  # fmt: skip
 BODIES_AT_ONCE = 4
 CONTROL_BODY = 1_000_000

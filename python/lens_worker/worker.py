@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from .score import Scorer
 from .settings import Settings
 from .step import Learner
 from .targets import Targets
+from .transfer import Transfer
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Worker:
         self.exporter = Exporter(self.student, settings.student, ranks, settings.lora)
         self.targets = Targets()
         self.published = Published(self.student)
+        self.transfer = Transfer(self.exporter, ranks, timedelta(minutes=settings.timeout_minutes))
         self.config = config
         self._done: _Done | None = None
         self._broken: str | None = None
@@ -98,6 +101,9 @@ class Worker:
             "score": self._score,
             "cross_context": self._cross_context,
             "publish": self._publish,
+            "open_transfer": self._open_transfer,
+            "join_transfer": self._join_transfer,
+            "transfer": self._transfer,
             "export": self._export,
             "save": self._save,
             "load": self._load,
@@ -196,6 +202,24 @@ class Worker:
         protocol.nothing_left(values)
         self._expect(version)
         answer = self.exporter.write(directory, dtype, self.version)
+        self._published(keep)
+        return Reply.json(answer)
+
+    def _open_transfer(self, body: bytes) -> Reply:
+        return Reply.json(self.transfer.open(body))
+
+    def _join_transfer(self, body: bytes) -> Reply:
+        protocol.nothing_left(protocol.read_json(body))
+        self.transfer.join()
+        return Reply.json({"joined": True})
+
+    def _transfer(self, body: bytes) -> Reply:
+        values = protocol.read_json(body)
+        version = protocol.take(values, "version", int)
+        keep = protocol.take(values, "keep", bool, False)
+        protocol.nothing_left(values)
+        self._expect(version)
+        answer = self.transfer.send() | {"version": self.version}
         self._published(keep)
         return Reply.json(answer)
 
