@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lens_config::schema::{Config, EngineName, Learner, Model};
+use lens_config::schema::{Config, EngineName, Learner, Model, TransferName};
 use lens_engine::http::{Endpoint, Key, Retry};
 use lens_engine::native::{NativeCodec, NativeEngine, NativeLearner};
 use lens_engine::remote::{
     Served, ServedOptions, ServedPolicy, ServedTeacherEngine, ServerKind, TeacherPlace,
-    TorchEngine, TorchOptions, Worker,
+    TorchEngine, TorchOptions, Transfer, Worker,
 };
 use lens_engine::{Engine, EngineError, Policy};
 use lens_lm::checkpoint::{Checkpoint, ModelFiles};
@@ -165,6 +165,10 @@ fn torch(config: &Config, seed: u64, resuming: bool) -> Result<TorchEngine, Fail
         reload_timeout: Duration::from_secs(config.student.timeout_seconds),
         resuming,
         overlap: config.train.overlap,
+        transfer: match config.learner.transfer {
+            TransferName::Disk => Transfer::Disk,
+            TransferName::Nccl => Transfer::Nccl,
+        },
     };
     TorchEngine::connect(worker, students, teacher, options).map_err(user)
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lens_config::schema::{Config, EngineName, Model};
+use lens_config::schema::{Config, EngineName, Model, TransferName};
 
 use crate::failure::Failure;
 
@@ -166,7 +166,8 @@ fn vllm(config: &Config, role: &str, model: &Model, url: &str) -> Result<Launch,
     let (host, port) = host_and_port(url)?;
     let Model { tensor_parallel, memory_share, .. } = model;
     let mut launch = served(url, model, "/health");
-    if role == "student" && config.learner.engine == EngineName::Torch {
+    let trained = role == "student" && config.learner.engine == EngineName::Torch;
+    if trained {
         launch.env.push(("VLLM_SERVER_DEV_MODE".to_owned(), "1".into()));
     }
     if let Some(key) = key_word(model) {
@@ -180,6 +181,9 @@ fn vllm(config: &Config, role: &str, model: &Model, url: &str) -> Result<Launch,
     launch.command.extend(words(["--generation-config", "vllm", "--max-model-len", &length]));
     launch.command.extend(words(["--tensor-parallel-size", &tensor_parallel.to_string()]));
     launch.command.extend(words(["--gpu-memory-utilization", &memory_share.to_string()]));
+    if trained && config.learner.transfer == TransferName::Nccl {
+        launch.command.extend(words(["--weight-transfer-config", r#"{"backend": "nccl"}"#]));
+    }
     Ok(launch)
 }
 
@@ -343,6 +347,18 @@ mod tests {
         config.student.flags = vec!["--dtype".to_owned(), "float32".to_owned()];
         config.learner.flags = vec!["--lora-rank=8".to_owned()];
         config
+    }
+
+    #[test]
+    fn only_a_trained_student_is_set_up_for_weights_over_nccl() {
+        let mut config = served();
+        config.teacher.engine = EngineName::Vllm;
+        let flag = "--weight-transfer-config '{\"backend\": \"nccl\"}'";
+        assert!(!shell(&launches(&config).expect("it can be started")).contains(flag));
+        config.learner.transfer = TransferName::Nccl;
+        let launches = launches(&config).expect("it can be started");
+        let with: Vec<bool> = launches.iter().map(|launch| line(launch).contains(flag)).collect();
+        assert_eq!(with, [true, true, false, false]);
     }
 
     #[test]

@@ -48,6 +48,7 @@ const ALLOWED: &[&str] = &[
     "learner.key_env",
     "learner.key_file",
     "learner.weights",
+    "learner.transfer",
     "learner.gpus",
     "learner.tokens_per_gpu",
     "learner.flags",

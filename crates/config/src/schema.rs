@@ -104,7 +104,7 @@ words! {
 
 mod engines;
 
-pub use engines::{EngineName, Learner, Model};
+pub use engines::{EngineName, Learner, Model, TransferName};
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

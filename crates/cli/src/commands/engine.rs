@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lens_config::schema::{Config, EngineName};
+use lens_config::schema::{Config, EngineName, TransferName};
 use lens_engine::Deadline;
 use lens_engine::http::Endpoint;
 use lens_engine::native::NativeCodec;
-use lens_engine::remote::{Finding, Needed, check, same_endings};
+use lens_engine::remote::{Finding, Needed, check, check_transfer, same_endings};
 use lens_lm::checkpoint::ModelFiles;
 
 use super::config::ConfigArgs;
@@ -84,7 +84,7 @@ impl EngineCommand {
 impl Check {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let config = self.config.resolve()?.config;
-        let mut bad = 0;
+        let (mut bad, mut students) = (0, None);
         for (role, model) in [("student", &config.student), ("teacher", &config.teacher)] {
             if !model.engine.is_served() {
                 writeln!(out, "{role}: {}, nothing to try out", model.engine)?;
@@ -110,20 +110,31 @@ impl Check {
                 )?;
             }
             let trained = role == "student" && config.learner.engine == EngineName::Torch;
+            let nccl = trained && config.learner.transfer == TransferName::Nccl;
             let path = std::path::absolute(&model.path)?;
             let needed = Needed {
                 context: launch::context(&config) - 1,
                 top_k: scores.then_some(config.loss.top_k),
-                weights: (trained && self.publish).then_some(path.as_path()),
+                weights: (trained && !nccl && self.publish).then_some(path.as_path()),
+                nccl,
             };
             for finding in check(&served, needed) {
                 bad += say(role, &finding, out)?;
+            }
+            if nccl && self.publish {
+                students = Some(served);
             }
         }
         let endings = endings(&config.student.path, &config.teacher.path);
         bad += say("both", &Finding { what: "ends of turns", result: endings }, out)?;
         if config.learner.engine == EngineName::Torch {
             bad += say("learner", &learner(&config), out)?;
+        }
+        // Whoever waits for one that cannot come would wait long.
+        if let (Some(students), 0) = (students, bad) {
+            let limit = Duration::from_secs(config.student.timeout_seconds);
+            let finding = check_transfer(engines::worker(&config)?, &students, limit);
+            bad += say("learner", &finding, out)?;
         }
         if bad > 0 {
             return Err(Failure::user(format!("{bad} checks failed")));

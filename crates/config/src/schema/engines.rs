@@ -53,6 +53,16 @@ section! {
     }
 }
 
+words! {
+    /// How new weights get to a served student.
+    TransferName {
+        /// The worker writes a folder, and the servers load it.
+        Disk = "disk",
+        /// The worker sends tensors over NCCL straight into the servers' memory.
+        Nccl = "nccl",
+    }
+}
+
 section! {
     /// Who trains the student.
     Learner {
@@ -67,6 +77,8 @@ section! {
         /// Where published weights lie, on storage that this machine, the worker and the servers share; empty means a
         /// folder beside the run.
         weights: PathBuf = PathBuf::new(),
+        /// How new weights get to the student's servers: "disk", or "nccl" from GPU to GPU.
+        transfer: TransferName = TransferName::Disk,
         /// Whether the worker holds the teacher too: then divergences are exact.
         holds_teacher: bool = false,
         /// GPUs it trains on (`lens engine launch`).
@@ -159,6 +171,10 @@ impl Learner {
         })?;
         require("learner.holds_teacher", self.holds_teacher, torch || !self.holds_teacher, || {
             "false with learner.engine = \"native\"".to_owned()
+        })?;
+        let nccl = self.transfer == TransferName::Nccl;
+        require("learner.transfer", self.transfer, torch || !nccl, || {
+            "\"disk\" with learner.engine = \"native\"".to_owned()
         })?;
         count("learner.gpus", self.gpus as u64, 1..=4096)?;
         count("learner.tokens_per_gpu", self.tokens_per_gpu, 1..=100_000_000)?;

@@ -36,6 +36,8 @@ pub struct Needed<'a> {
     pub top_k: Option<usize>,
     /// Whether it takes new weights; these are published and read back.
     pub weights: Option<&'a Path>,
+    /// Whether it takes new weights over NCCL.
+    pub nccl: bool,
 }
 
 /// Tries out everything a run will ask of a model that is connected already.
@@ -67,6 +69,9 @@ pub fn check(served: &Arc<Served>, needed: Needed<'_>) -> Vec<Finding> {
         };
         note("asked ids", Ok(asked));
     }
+    if needed.nccl {
+        note("weights over NCCL", members(served).map_err(|error| error.to_string()));
+    }
     if let Some(weights) = needed.weights {
         let path = weights.to_string_lossy();
         let published = served.reload(&path, "check", Duration::from_mins(10));
@@ -76,6 +81,12 @@ pub fn check(served: &Arc<Served>, needed: Needed<'_>) -> Vec<Finding> {
         );
     }
     findings
+}
+
+/// Whether every server was started so that it can join the worker's group.
+fn members(served: &Served) -> Result<String, EngineError> {
+    let counts = served.member_counts(Duration::from_mins(2))?;
+    Ok(format!("{} processes can join the worker", counts.iter().sum::<u64>()))
 }
 
 fn context(served: &Served, needed: usize) -> Result<String, String> {

@@ -1,8 +1,11 @@
 //! What differs between kinds of servers: paths, fields, and how answers are read.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::scorer::{ScoreRow, Scored};
+use super::transfer::Group;
 use super::{sglang, vllm};
 use crate::deadline::Deadline;
 use crate::error::{CallFailure, EngineError};
@@ -78,6 +81,16 @@ pub(crate) struct Written {
     pub(crate) labels: Vec<String>,
 }
 
+/// A server's place in the worker's group.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) group: Arc<Group>,
+    /// The rank of the server's first process.
+    pub(super) rank_offset: u64,
+    /// The worker and all processes of all servers.
+    pub(super) world_size: u64,
+}
+
 /// A row that was scored, and the labels of the weights that did it.
 pub(crate) type ScoredRow = (Vec<Scored>, Vec<String>);
 
@@ -146,6 +159,79 @@ impl Kind {
         match self {
             Self::Vllm => vllm::reload(endpoint, directory, label, deadline),
             Self::SgLang => sglang::reload(endpoint, directory, label, deadline),
+        }
+    }
+
+    /// How the worker forms a group with such servers.
+    pub(super) fn rendezvous(self) -> &'static str {
+        match self {
+            Self::Vllm => "unique_id",
+            Self::SgLang => "store",
+        }
+    }
+
+    /// How many of the server's processes take part in a group, or why it cannot.
+    pub(super) fn member_count(
+        self,
+        endpoint: &Endpoint,
+        deadline: Deadline,
+    ) -> Result<u64, EngineError> {
+        match self {
+            Self::Vllm => vllm::member_count(endpoint, deadline),
+            Self::SgLang => sglang::member_count(endpoint, deadline),
+        }
+    }
+
+    /// Makes the server a member; waits until all others are.
+    pub(super) fn join(
+        self,
+        endpoint: &Endpoint,
+        member: &Member,
+        deadline: Deadline,
+    ) -> Result<(), EngineError> {
+        match self {
+            Self::Vllm => vllm::join(endpoint, member, deadline),
+            Self::SgLang => sglang::join(endpoint, member, deadline),
+        }
+    }
+
+    /// Makes the server ready for weights that will be called `label`; from here on it is of no version.
+    pub(super) fn prepare(
+        self,
+        endpoint: &Endpoint,
+        label: &str,
+        deadline: Deadline,
+    ) -> Result<(), EngineError> {
+        match self {
+            Self::Vllm => vllm::prepare(endpoint, label, deadline),
+            Self::SgLang => sglang::prepare(endpoint, label, deadline),
+        }
+    }
+
+    /// Makes the server receive what the worker sends; returns when it has.
+    pub(super) fn receive(
+        self,
+        endpoint: &Endpoint,
+        group: &Group,
+        label: &str,
+        deadline: Deadline,
+    ) -> Result<(), EngineError> {
+        match self {
+            Self::Vllm => vllm::receive(endpoint, group, deadline),
+            Self::SgLang => sglang::receive(endpoint, group, label, deadline),
+        }
+    }
+
+    /// Makes the server go on with what it received, and reads the label back.
+    pub(super) fn finish(
+        self,
+        endpoint: &Endpoint,
+        label: &str,
+        deadline: Deadline,
+    ) -> Result<(), EngineError> {
+        match self {
+            Self::Vllm => vllm::finish(endpoint, label, deadline),
+            Self::SgLang => sglang::check_label(endpoint, label, deadline),
         }
     }
 
@@ -227,6 +313,31 @@ pub(crate) fn control(
         return Err(lost(Some(answer.status), answer.words()));
     }
     Ok(json)
+}
+
+/// A call that touches no weights; a refusal names what else to try.
+pub(super) fn set_up(
+    endpoint: &Endpoint,
+    path: &str,
+    body: &Value,
+    deadline: Deadline,
+    good: impl Fn(&Value) -> bool,
+) -> Result<(), EngineError> {
+    let answer = endpoint.post(path, body, deadline);
+    let answer = answer.map_err(|reason| endpoint.unanswered(&format!("POST {path}"), &reason))?;
+    if answer.status == 200 && good(&answer.json().unwrap_or(Value::Null)) {
+        return Ok(());
+    }
+    let message = format!("POST {path}: {}; {BY_DISK}", answer.words());
+    Err(endpoint.error(Some(answer.status), message))
+}
+
+/// What always works.
+pub(super) const BY_DISK: &str = "or publish by disk (learner.transfer = \"disk\")";
+
+/// The label of weights that have not all arrived: no answer that carries it is ever taken.
+pub(super) fn unfinished(label: &str) -> String {
+    format!("{label}-unfinished")
 }
 
 /// The three numbers of a release such as "0.32.0rc1+cpu".

@@ -2,7 +2,7 @@
 //!
 //! [`Served`] is one model behind one or more servers of a kind, with everything their answers must be checked for.
 //! [`ServedTeacherEngine`] trains on this machine and learns from a served teacher; [`TorchEngine`] trains in the worker,
-//! whose weights travel to the student's servers by disk. Both publish [`RemoteModels`].
+//! whose weights travel to the student's servers by disk or over NCCL. Both publish [`RemoteModels`].
 
 mod check;
 mod dialect;
@@ -14,6 +14,7 @@ mod served;
 mod sglang;
 mod targets;
 mod torch;
+mod transfer;
 mod turns;
 mod vllm;
 mod weights;
@@ -26,4 +27,5 @@ pub use mixed::ServedTeacherEngine;
 pub use models::RemoteModels;
 pub use served::{Served, ServedOptions, ServedPolicy};
 pub use torch::{TeacherPlace, TorchEngine, TorchOptions};
+pub use transfer::{Transfer, check_transfer};
 pub use worker::{Worker, WorkerInfo};

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use lens_opd::random::StreamKey;
 use serde_json::Value;
 
-use super::dialect::{Fault, Kind, ServerInfo, WriteRequest, Written};
+use super::dialect::{Fault, Kind, Member, ServerInfo, WriteRequest, Written};
 use super::scorer::{RowScores, ScoreRow, Scorer};
+use super::transfer::Group;
 use crate::codec::{Codec, Message};
 use crate::deadline::Deadline;
 use crate::error::{CallFailure, EngineError};
@@ -155,11 +156,59 @@ impl Served {
     /// Makes every server load the weights in `directory` and call them `label`. After an error no policy of a newer
     /// version may be handed out.
     pub fn reload(&self, directory: &str, label: &str, limit: Duration) -> Result<(), EngineError> {
-        let each = |index: usize| {
-            let endpoint = &self.servers[index].endpoint;
+        let reload = |_, endpoint: &Endpoint| {
             self.kind.reload(endpoint, directory, label, Deadline::after(limit))
         };
-        fan_out(self.servers.len(), self.servers.len(), each, &mut |_| {}).map(|_| ())
+        self.each(reload).map(|_| ())
+    }
+
+    /// How many processes of each server take part in a group with the worker, first of all servers asked whether they do.
+    pub(super) fn member_counts(&self, limit: Duration) -> Result<Vec<u64>, EngineError> {
+        self.each(|_, endpoint| self.kind.member_count(endpoint, Deadline::after(limit)))
+    }
+
+    /// Makes every server a member of the worker's group.
+    pub(super) fn join(&self, members: &[Member], limit: Duration) -> Result<(), EngineError> {
+        let join = |index: usize, endpoint: &Endpoint| {
+            self.kind.join(endpoint, &members[index], Deadline::after(limit))
+        };
+        self.each(join).map(|_| ())
+    }
+
+    /// Makes every server ready to receive weights that will be called `label`.
+    pub(super) fn prepare(&self, label: &str, limit: Duration) -> Result<(), EngineError> {
+        let prepare =
+            |_, endpoint: &Endpoint| self.kind.prepare(endpoint, label, Deadline::after(limit));
+        self.each(prepare).map(|_| ())
+    }
+
+    /// Makes every server receive what the worker sends meanwhile.
+    pub(super) fn receive(
+        &self,
+        group: &Group,
+        label: &str,
+        limit: Duration,
+    ) -> Result<(), EngineError> {
+        let receive = |_, endpoint: &Endpoint| {
+            self.kind.receive(endpoint, group, label, Deadline::after(limit))
+        };
+        self.each(receive).map(|_| ())
+    }
+
+    /// Makes every server go on with what it received, and reads its label back.
+    pub(super) fn finish(&self, label: &str, limit: Duration) -> Result<(), EngineError> {
+        let finish =
+            |_, endpoint: &Endpoint| self.kind.finish(endpoint, label, Deadline::after(limit));
+        self.each(finish).map(|_| ())
+    }
+
+    /// The same call to every server, at once.
+    fn each<R: Send>(
+        &self,
+        call: impl Fn(usize, &Endpoint) -> Result<R, EngineError> + Sync,
+    ) -> Result<Vec<R>, EngineError> {
+        let count = self.servers.len();
+        fan_out(count, count, |index| call(index, &self.servers[index].endpoint), &mut |_| {})
     }
 
     /// A server to call: the one with the fewest calls in flight, the first of equals, among those that are not left

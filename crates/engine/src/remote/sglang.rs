@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::dialect::{
-    Caller, Fault, Kind, ScoredRow, ServerInfo, WriteRequest, Written, control, decimal, get, ids,
-    release_numbers,
+    BY_DISK, Caller, Fault, Kind, Member, ScoredRow, ServerInfo, WriteRequest, Written, control,
+    decimal, get, ids, release_numbers, set_up, unfinished,
 };
 use super::scorer::{ScoreRow, Scored, best_first, measured};
+use super::transfer::Group;
 use crate::deadline::Deadline;
 use crate::error::EngineError;
 use crate::http::Endpoint;
@@ -16,6 +17,9 @@ const OLDEST: [u64; 3] = [0, 5, 23];
 
 /// Asked ids are one list for all positions of a request; a row that asks for more is scored in halves.
 const MAX_ASKED: usize = 256;
+
+/// All tensors of one call are held at once before they are loaded.
+const PIECE_BYTES: u64 = 1_000_000_000;
 
 pub(super) fn write_request(request: &WriteRequest<'_>) -> (&'static str, Value) {
     let sampling = request.sampling;
@@ -203,9 +207,16 @@ pub(super) fn reload(
         "flush_cache": true,
         "abort_all_requests": false,
     });
-    control(Kind::SgLang, endpoint, "/update_weights_from_disk", &body, deadline, |json| {
-        json.get("success") == Some(&json!(true))
-    })?;
+    control(Kind::SgLang, endpoint, "/update_weights_from_disk", &body, deadline, succeeded)?;
+    check_label(endpoint, label, deadline)
+}
+
+/// Reads the label of its weights back.
+pub(super) fn check_label(
+    endpoint: &Endpoint,
+    label: &str,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
     let info = get(Kind::SgLang, endpoint, "/model_info", deadline)?;
     let found = info.get("weight_version").and_then(Value::as_str).unwrap_or("nothing");
     if found == label {
@@ -213,4 +224,77 @@ pub(super) fn reload(
     }
     let (endpoint, expected) = (endpoint.url().to_owned(), label.to_owned());
     Err(EngineError::Version { endpoint, expected, found: found.to_owned() })
+}
+
+fn succeeded(json: &Value) -> bool {
+    json.get("success") == Some(&json!(true))
+}
+
+pub(super) fn member_count(endpoint: &Endpoint, deadline: Deadline) -> Result<u64, EngineError> {
+    let arguments = get(Kind::SgLang, endpoint, "/server_info", deadline)?;
+    let size = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or(1);
+    for name in ["dp_size", "pp_size"] {
+        // Its ranks in a group are those of tensor parallelism; two replicas would claim the same ones.
+        if size(name) != 1 {
+            let message = format!(
+                "{name} is {}, and weights over NCCL need 1: start several servers instead, {BY_DISK}",
+                size(name)
+            );
+            return Err(endpoint.error(None, message));
+        }
+    }
+    Ok(size("tp_size").max(1))
+}
+
+pub(super) fn join(
+    endpoint: &Endpoint,
+    member: &Member,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
+    let Member { group, rank_offset, world_size } = member;
+    // What an earlier run left behind; it answers 400 if there is nothing.
+    let old = json!({"group_name": group.rendezvous.get("group_name")});
+    let path = "/destroy_weights_update_group";
+    let left = endpoint.post(path, &old, deadline);
+    left.map_err(|reason| endpoint.unanswered(&format!("POST {path}"), &reason))?;
+    let mut body = group.rendezvous.clone();
+    body.insert("rank_offset".to_owned(), json!(rank_offset));
+    body.insert("world_size".to_owned(), json!(world_size));
+    body.insert("backend".to_owned(), json!(group.backend));
+    let path = "/init_weights_update_group";
+    set_up(endpoint, path, &Value::Object(body), deadline, succeeded)
+}
+
+pub(super) fn prepare(
+    endpoint: &Endpoint,
+    label: &str,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
+    let body = json!({"new_version": unfinished(label), "abort_all_requests": false});
+    control(Kind::SgLang, endpoint, "/update_weight_version", &body, deadline, succeeded)
+        .map(|_| ())
+}
+
+pub(super) fn receive(
+    endpoint: &Endpoint,
+    group: &Group,
+    label: &str,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
+    let pieces = group.pieces(PIECE_BYTES);
+    for (index, piece) in pieces.iter().enumerate() {
+        let last = index + 1 == pieces.len();
+        let body = json!({
+            "names": group.names[piece.clone()],
+            "dtypes": vec![&group.dtype; piece.len()],
+            "shapes": group.shapes[piece.clone()],
+            "group_name": group.rendezvous.get("group_name"),
+            "flush_cache": last,
+            "abort_all_requests": false,
+            "weight_version": if last { label.to_owned() } else { unfinished(label) },
+        });
+        let path = "/update_weights_from_distributed";
+        control(Kind::SgLang, endpoint, path, &body, deadline, succeeded)?;
+    }
+    Ok(())
 }

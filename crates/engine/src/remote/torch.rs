@@ -12,6 +12,7 @@ use super::models::{Judge, Memory, RemoteModels};
 use super::scorer::Scorer;
 use super::served::{Served, ServedPolicy};
 use super::targets;
+use super::transfer::{self, Group, Shipment, Transfer};
 use super::weights::{self, Published};
 use super::wire::Body;
 use super::worker::{Worker, WorkerInfo, WorkerStudent};
@@ -44,6 +45,8 @@ pub struct TorchOptions {
     pub resuming: bool,
     /// Whether the worker keeps a copy of the published weights, so that a batch can be explored while it trains.
     pub overlap: bool,
+    /// How weights get to the servers.
+    pub transfer: Transfer,
 }
 
 /// Where the teacher is.
@@ -69,6 +72,8 @@ pub struct TorchEngine {
     requests: u64,
     token_budget: Option<u64>,
     published: Arc<RemoteModels>,
+    /// The worker and its servers, once weights have to travel over NCCL.
+    group: Option<Arc<Group>>,
 }
 
 impl TorchEngine {
@@ -121,6 +126,7 @@ impl TorchEngine {
             requests: 0,
             token_budget: None,
             published,
+            group: None,
         };
         if version == 0 {
             engine.publish(&[])?;
@@ -162,8 +168,34 @@ impl TorchEngine {
         Ok(body)
     }
 
-    /// Writes the worker's weights, checks them, and gives them to every student server.
+    /// Gives the worker's weights to every student server.
     fn publish_weights(&mut self) -> Result<(), EngineError> {
+        match self.options.transfer {
+            Transfer::Disk => self.publish_by_disk()?,
+            Transfer::Nccl => self.publish_over_nccl()?,
+        }
+        let (worker, info, students) = (&self.worker, &self.info, &self.students);
+        let (loss, version) = (self.options.loss, Some(self.version));
+        self.published = models(worker, info, students, &self.teacher, loss, version);
+        Ok(())
+    }
+
+    fn publish_over_nccl(&mut self) -> Result<(), EngineError> {
+        let (worker, students, limit) = (&self.worker, &self.students, self.options.reload_timeout);
+        // After a failure nobody knows what of the group is left: the next time it is formed again.
+        let group = match self.group.take() {
+            Some(group) => group,
+            None => transfer::join(worker, students, limit)?,
+        };
+        let (version, keep) = (self.version, self.options.overlap);
+        let shipment = Shipment { version, label: version.to_string(), keep };
+        transfer::send(worker, students, &group, &shipment, limit)?;
+        self.group = Some(group);
+        Ok(())
+    }
+
+    /// Writes the weights, checks them, and makes the servers load them.
+    fn publish_by_disk(&mut self) -> Result<(), EngineError> {
         let version = self.version;
         let folder = weights::folder(&self.options.weights, version);
         let parent = &self.options.weights;
@@ -177,9 +209,6 @@ impl TorchEngine {
         let absolute = std::path::absolute(&folder).map_err(EngineError::state(&folder))?;
         let (path, label) = (absolute.to_string_lossy(), version.to_string());
         self.students.reload(&path, &label, self.options.reload_timeout)?;
-        let (worker, info, students) = (&self.worker, &self.info, &self.students);
-        let loss = self.options.loss;
-        self.published = models(worker, info, students, &self.teacher, loss, Some(version));
         weights::prune(parent, version);
         Ok(())
     }

@@ -6,11 +6,12 @@
 use serde_json::{Value, json};
 
 use super::dialect::{
-    Caller, Fault, Kind, ScoredRow, ServerInfo, WriteRequest, Written, control, decimal, get, ids,
-    release_numbers,
+    BY_DISK, Caller, Fault, Kind, Member, ScoredRow, ServerInfo, WriteRequest, Written, control,
+    decimal, get, ids, release_numbers, set_up, unfinished,
 };
 use super::npy;
 use super::scorer::{ScoreRow, Scored, best_first, measured};
+use super::transfer::Group;
 use crate::deadline::Deadline;
 use crate::error::EngineError;
 use crate::http::Endpoint;
@@ -197,17 +198,7 @@ pub(super) fn reload(
     label: &str,
     deadline: Deadline,
 ) -> Result<(), EngineError> {
-    let is =
-        |name: &'static str, wanted: Value| move |json: &Value| json.get(name) == Some(&wanted);
-    // Waiting clears the caches; keeping would mix old keys and values with new weights.
-    control(
-        Kind::Vllm,
-        endpoint,
-        "/pause?mode=wait",
-        &json!({}),
-        deadline,
-        is("status", json!("paused")),
-    )?;
+    pause(endpoint, deadline)?;
     let load = json!({
         "method": "reload_weights",
         "kwargs": {"weights_path": directory},
@@ -217,24 +208,36 @@ pub(super) fn reload(
         let results = json.get("results").and_then(Value::as_array);
         results.is_some_and(|results| !results.is_empty() && results.iter().all(Value::is_null))
     })?;
-    control(
-        Kind::Vllm,
-        endpoint,
-        "/reset_prefix_cache",
-        &json!({}),
-        deadline,
-        is("success", json!(true)),
-    )?;
-    let named = json!({"new_version": label});
-    control(
-        Kind::Vllm,
-        endpoint,
-        "/update_weight_version",
-        &named,
-        deadline,
-        is("success", json!(true)),
-    )?;
-    control(Kind::Vllm, endpoint, "/resume", &json!({}), deadline, is("status", json!("resumed")))?;
+    reset_cache(endpoint, deadline)?;
+    name(endpoint, label, deadline)?;
+    resume(endpoint, label, deadline)
+}
+
+fn is(name: &'static str, wanted: Value) -> impl Fn(&Value) -> bool {
+    move |json| json.get(name) == Some(&wanted)
+}
+
+/// Waiting clears the caches; keeping would mix old keys and values with new weights.
+fn pause(endpoint: &Endpoint, deadline: Deadline) -> Result<(), EngineError> {
+    let good = is("status", json!("paused"));
+    control(Kind::Vllm, endpoint, "/pause?mode=wait", &json!({}), deadline, good).map(|_| ())
+}
+
+fn reset_cache(endpoint: &Endpoint, deadline: Deadline) -> Result<(), EngineError> {
+    let good = is("success", json!(true));
+    control(Kind::Vllm, endpoint, "/reset_prefix_cache", &json!({}), deadline, good).map(|_| ())
+}
+
+/// The label is the driver's word alone: loading does not change it.
+fn name(endpoint: &Endpoint, label: &str, deadline: Deadline) -> Result<(), EngineError> {
+    let (body, good) = (json!({"new_version": label}), is("success", json!(true)));
+    control(Kind::Vllm, endpoint, "/update_weight_version", &body, deadline, good).map(|_| ())
+}
+
+/// Lets it write again, and reads the label back.
+fn resume(endpoint: &Endpoint, label: &str, deadline: Deadline) -> Result<(), EngineError> {
+    let good = is("status", json!("resumed"));
+    control(Kind::Vllm, endpoint, "/resume", &json!({}), deadline, good)?;
     let info = get(Kind::Vllm, endpoint, "/weight_info", deadline)?;
     let found = info.get("weight_version").and_then(Value::as_str).unwrap_or("nothing");
     if found == label {
@@ -242,4 +245,70 @@ pub(super) fn reload(
     }
     let (endpoint, expected) = (endpoint.url().to_owned(), label.to_owned());
     Err(EngineError::Version { endpoint, expected, found: found.to_owned() })
+}
+
+pub(super) fn member_count(endpoint: &Endpoint, deadline: Deadline) -> Result<u64, EngineError> {
+    // Without the flag it would refuse to join while all others wait for it.
+    let info = get(Kind::Vllm, endpoint, "/server_info?config_format=json", deadline)?;
+    let backend = info.pointer("/vllm_config/weight_transfer_config/backend");
+    if backend.and_then(Value::as_str) != Some("nccl") {
+        let message = format!(
+            "weights over NCCL are off: start it with --weight-transfer-config '{{\"backend\": \"nccl\"}}', {BY_DISK}"
+        );
+        return Err(endpoint.error(None, message));
+    }
+    let answer = get(Kind::Vllm, endpoint, "/get_world_size", deadline)?;
+    let count = answer.get("world_size").and_then(Value::as_u64).filter(|&count| count > 0);
+    count.ok_or_else(|| endpoint.error(None, "/get_world_size does not say a number"))
+}
+
+pub(super) fn join(
+    endpoint: &Endpoint,
+    member: &Member,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
+    // What an earlier run left behind.
+    set_up(endpoint, "/shutdown_weight_transfer_engine", &json!({}), deadline, |_| true)?;
+    let mut info = member.group.rendezvous.clone();
+    info.insert("rank_offset".to_owned(), json!(member.rank_offset));
+    info.insert("world_size".to_owned(), json!(member.world_size));
+    // One broadcast per tensor; packed ones would have to be cut alike on both sides.
+    info.insert("packed".to_owned(), json!(false));
+    let body = json!({"init_info": info});
+    set_up(endpoint, "/init_weight_transfer_engine", &body, deadline, |_| true)
+}
+
+pub(super) fn prepare(
+    endpoint: &Endpoint,
+    label: &str,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
+    pause(endpoint, deadline)?;
+    name(endpoint, &unfinished(label), deadline)?;
+    control(Kind::Vllm, endpoint, "/start_weight_update", &json!({}), deadline, |_| true)
+        .map(|_| ())
+}
+
+pub(super) fn receive(
+    endpoint: &Endpoint,
+    group: &Group,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
+    let body = json!({"update_info": {
+        "names": group.names,
+        "dtype_names": vec![&group.dtype; group.names.len()],
+        "shapes": group.shapes,
+    }});
+    control(Kind::Vllm, endpoint, "/update_weights", &body, deadline, |_| true).map(|_| ())
+}
+
+pub(super) fn finish(
+    endpoint: &Endpoint,
+    label: &str,
+    deadline: Deadline,
+) -> Result<(), EngineError> {
+    let body = json!({"weight_version": label});
+    control(Kind::Vllm, endpoint, "/finish_weight_update", &body, deadline, |_| true)?;
+    reset_cache(endpoint, deadline)?;
+    resume(endpoint, label, deadline)
 }

@@ -66,9 +66,18 @@ impl Worker {
         self.endpoint.url()
     }
 
+    /// The machine it is on, as this one calls it.
+    pub(super) fn host(&self) -> &str {
+        let rest = self.url().split_once("://").map_or(self.url(), |(_, rest)| rest);
+        let host = rest.split('/').next().unwrap_or(rest);
+        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
     /// What it says of itself, once its models are loaded.
     pub fn info(&self) -> Result<WorkerInfo, EngineError> {
-        let answer = self.until_answered(|deadline| self.endpoint.get("/v1/info", deadline))?;
+        let answer =
+            self.until_answered(self.retry, |deadline| self.endpoint.get("/v1/info", deadline))?;
         let answer = self.good("/v1/info", answer)?;
         let info: WorkerInfo = serde_json::from_slice(&answer.body)
             .map_err(|error| self.endpoint.error(None, format!("/v1/info: {error}")))?;
@@ -84,6 +93,17 @@ impl Worker {
     pub(super) fn command(&self, path: &str, body: &Value) -> Result<Value, EngineError> {
         let text = body.to_string();
         let answer = self.send(path, "application/json", text.as_bytes())?;
+        let answer = self.good(path, answer)?;
+        answer.json().ok_or_else(|| self.endpoint.error(Some(200), format!("{path}: not JSON")))
+    }
+
+    /// A command with a JSON body that is not repeated where its answer was lost: others take part in it.
+    pub(super) fn command_once(&self, path: &str, body: &Value) -> Result<Value, EngineError> {
+        let (text, once) = (body.to_string(), Retry { again: 0, ..self.retry });
+        let _turn = self.turns.wait();
+        let answer = self.until_answered(once, |deadline| {
+            self.endpoint.send(path, "application/json", text.as_bytes(), deadline)
+        })?;
         let answer = self.good(path, answer)?;
         answer.json().ok_or_else(|| self.endpoint.error(Some(200), format!("{path}: not JSON")))
     }
@@ -110,12 +130,13 @@ impl Worker {
 
     fn send(&self, path: &str, kind: &str, bytes: &[u8]) -> Result<Answer, EngineError> {
         let _turn = self.turns.wait();
-        self.until_answered(|deadline| self.endpoint.send(path, kind, bytes, deadline))
+        self.until_answered(self.retry, |deadline| self.endpoint.send(path, kind, bytes, deadline))
     }
 
     /// Asks until there is an answer that is not "busy". A cut connection is no answer: the command may have been done.
     fn until_answered(
         &self,
+        retry: Retry,
         mut ask: impl FnMut(Deadline) -> Result<Answer, Unanswered>,
     ) -> Result<Answer, EngineError> {
         let deadline = Deadline::after(self.timeout);
@@ -131,14 +152,14 @@ impl Worker {
                         );
                         return Err(self.endpoint.error(Some(503), words));
                     }
-                    std::thread::sleep(BUSY.min(self.retry.pause));
+                    std::thread::sleep(BUSY.min(retry.pause));
                     continue;
                 }
                 Ok(answer) => return Ok(answer),
                 Err(reason) => reason,
             };
             let again = matches!(reason, Unanswered::Cut(_) | Unanswered::Unreachable(_));
-            if !again || !self.retry.wait(number, 0, deadline) {
+            if !again || !retry.wait(number, 0, deadline) {
                 let advice = "the training worker is gone or stuck (a rank may have died: see its output); restart it, then resume the run from its last checkpoint";
                 return Err(self.endpoint.unanswered(advice, &reason));
             }

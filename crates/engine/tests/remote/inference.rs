@@ -40,6 +40,23 @@ pub(crate) struct Fake {
     pub(crate) tweak: Tweak,
     /// Directories that were loaded.
     pub(crate) loaded: Mutex<Vec<String>>,
+    /// vLLM's `--weight-transfer-config`.
+    pub(crate) nccl: bool,
+    /// How far a transfer of weights has come.
+    pub(crate) session: Mutex<Session>,
+    /// The next call to this path fails.
+    pub(crate) failing: Mutex<Option<&'static str>>,
+    /// The process that receives tensors for this server, and the folder it saves them in.
+    pub(crate) receiver: Option<(String, PathBuf)>,
+}
+
+/// How far a transfer of weights has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Session {
+    Alone,
+    Joined,
+    Started,
+    Received,
 }
 
 impl Fake {
@@ -53,6 +70,10 @@ impl Fake {
             key: None,
             tweak: Box::new(|_, answer| Ok(answer)),
             loaded: Mutex::new(Vec::new()),
+            nccl: true,
+            session: Mutex::new(Session::Alone),
+            failing: Mutex::new(None),
+            receiver: None,
         }
     }
 
@@ -87,6 +108,92 @@ impl Fake {
         *self.policy.write().expect("held") = Arc::new(policy);
         self.loaded.lock().expect("held").push(directory.to_owned());
         true
+    }
+
+    /// The answers to vLLM's calls about transfers, in the order a real 0.32 insists on.
+    fn vllm_transfer(&self, path: &str, body: &Value) -> Reply {
+        let fail = |words: &str| {
+            let message =
+                format!("Call to collective_rpc method failed: Worker failed with error '{words}'");
+            Reply::json(500, &json!({"error": {"message": message, "type": "InternalServerError"}}))
+        };
+        let mut session = self.session.lock().expect("held");
+        let (next, words) = match (path, *session) {
+            _ if !self.nccl => return fail("Weight transfer not configured."),
+            ("/shutdown_weight_transfer_engine", Session::Started) => {
+                return fail("Cannot release a trainer connection during a weight update");
+            }
+            ("/shutdown_weight_transfer_engine", _) => {
+                (Session::Alone, "Weight transfer shut down")
+            }
+            ("/init_weight_transfer_engine", _) => (Session::Joined, "Weight transfer initialized"),
+            (_, Session::Alone) => return fail("NCCL weight transfer not initialized."),
+            ("/start_weight_update", Session::Joined) => {
+                (Session::Started, "Weight update started")
+            }
+            ("/start_weight_update", _) => {
+                return fail("start_weight_update called while a weight update is already active.");
+            }
+            ("/update_weights", Session::Started) => (Session::Received, "Weights updated"),
+            ("/finish_weight_update", Session::Received) => {
+                let label = body["weight_version"].as_str().unwrap_or_default().to_owned();
+                *self.label.lock().expect("held") = label;
+                (Session::Joined, "Weight update finished")
+            }
+            _ => return fail("called without a matching start_weight_update."),
+        };
+        *session = next;
+        Reply::json(200, &json!({"message": words}))
+    }
+
+    /// The answers to SGLang's calls about transfers. Tensors go through a process of their own, if there is one.
+    fn sglang_transfer(&self, path: &str, body: &Value) -> Reply {
+        let say = |success: bool, message: &str| {
+            let status = if success { 200 } else { 400 };
+            Reply::json(status, &json!({"success": success, "message": message}))
+        };
+        if path == "/update_weight_version" {
+            *self.label.lock().expect("held") =
+                body["new_version"].as_str().unwrap_or_default().to_owned();
+            return say(true, "");
+        }
+        if path == "/destroy_weights_update_group" {
+            let mut session = self.session.lock().expect("held");
+            let old = std::mem::replace(&mut *session, Session::Alone);
+            return say(old != Session::Alone, "The group to be destroyed does not exist.");
+        }
+        if let Some((url, _)) = &self.receiver {
+            let endpoint = lens_engine::http::Endpoint::new(url, None).expect("an address");
+            let answer = endpoint.post(path, body, Deadline::never()).expect("it answers");
+            if answer.status != 200 {
+                return Reply::Answer(answer.status, answer.body);
+            }
+        }
+        let mut session = self.session.lock().expect("held");
+        match (path, *session) {
+            ("/init_weights_update_group", _) => *session = Session::Joined,
+            (_, Session::Alone) => {
+                return say(false, "Please call `init_weights_update_group` first.");
+            }
+            _ => {
+                let label = body["weight_version"].as_str().unwrap_or_default().to_owned();
+                if let Some((_, folder)) = &self.receiver {
+                    assert!(self.reload(&folder.to_string_lossy()), "what arrived is a model");
+                }
+                *self.label.lock().expect("held") = label;
+            }
+        }
+        say(true, "")
+    }
+
+    /// Whether this call was to fail.
+    fn fails(&self, path: &str) -> bool {
+        let mut failing = self.failing.lock().expect("held");
+        let now = failing.is_some_and(|failing| failing == path);
+        if now {
+            *failing = None;
+        }
+        now
     }
 
     fn refused(&self, request: &Request, guarded: bool) -> Option<Reply> {
@@ -151,6 +258,22 @@ impl Fake {
                 }
             }
             _ if !self.dev_mode => Reply::json(404, &json!({"detail": "Not Found"})),
+            ("POST", path) if self.fails(path) => {
+                Reply::json(500, &json!({"error": {"message": "told to fail"}}))
+            }
+            ("GET", "/server_info") => {
+                let transfer = self.nccl.then(|| json!({"backend": "nccl"}));
+                ok(json!({"vllm_config": {"weight_transfer_config": transfer}}))
+            }
+            ("GET", "/get_world_size") => ok(json!({"world_size": 2})),
+            (
+                "POST",
+                "/shutdown_weight_transfer_engine"
+                | "/init_weight_transfer_engine"
+                | "/start_weight_update"
+                | "/update_weights"
+                | "/finish_weight_update",
+            ) => self.vllm_transfer(path, &request.json()),
             ("POST", "/pause") => ok(json!({"status": "paused"})),
             ("POST", "/collective_rpc") => {
                 let directory = request.json()["kwargs"]["weights_path"]
@@ -296,6 +419,13 @@ impl Fake {
                     body["weight_version"].as_str().unwrap_or_default().to_owned();
                 ok(json!({"success": true, "message": "", "num_paused_requests": 0}))
             }
+            (
+                "POST",
+                path @ ("/destroy_weights_update_group"
+                | "/init_weights_update_group"
+                | "/update_weight_version"
+                | "/update_weights_from_distributed"),
+            ) => self.sglang_transfer(path, &request.json()),
             ("POST", "/generate") => {
                 let answer = self.sglang_generate(&request.json(), &label);
                 match answer.and_then(|answer| (self.tweak)(request, answer)) {

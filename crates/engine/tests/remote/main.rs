@@ -8,6 +8,7 @@ mod recordings;
 mod server;
 mod sglang;
 mod torch;
+mod transfer;
 mod traps;
 mod vllm;
 mod worker;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use lens_engine::http::Retry;
 use lens_engine::native::NativeEngine;
 use lens_engine::remote::ServerKind::Vllm;
-use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Worker};
-use lens_engine::{CrossContext, Deadline, Engine, LearnRow, Sampling};
+use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Transfer, Worker};
+use lens_engine::{CrossContext, Deadline, Engine, LearnRow, Position, Sampling, ScoreCall};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_opd::episode::DivergenceSource;
 use lens_opd::objective::{Estimator, Loss};
@@ -18,7 +18,7 @@ use lens_opd::objective::{Estimator, Loss};
 use crate::inference::{Fake, lab};
 use crate::{call, key, mixed, options, prompt};
 
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let venv = std::env::var_os("LENS_VENV").map(PathBuf::from);
     let python = venv.map_or_else(|| PathBuf::from("python3"), |venv| venv.join("bin/python"));
     let usable = Command::new(&python)
@@ -37,7 +37,7 @@ fn python() -> Option<PathBuf> {
     usable.then_some(python)
 }
 
-struct Running(Child, String);
+pub(crate) struct Running(pub(crate) Child, pub(crate) String);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -46,7 +46,7 @@ impl Drop for Running {
     }
 }
 
-fn start(python: &Path, token: &Path, teacher: bool) -> Running {
+pub(crate) fn start(python: &Path, token: &Path, teacher: bool) -> Running {
     let mut command = Command::new(python);
     command.args([
         "-m",
@@ -112,6 +112,7 @@ fn torch_engine(
         reload_timeout: Duration::from_mins(1),
         resuming,
         overlap: true,
+        transfer: Transfer::Disk,
     };
     let teacher = TeacherPlace::Worker(crate::codec("teacher"));
     TorchEngine::connect(worker, std::sync::Arc::new(served.expect("good")), teacher, options)
@@ -208,6 +209,21 @@ fn six_steps_in_the_real_worker_are_six_steps_here() {
     exported.expect("the exported model can be read here");
 }
 
+/// What the worker says of the published student.
+fn judge(engine: &dyn Engine) -> Vec<Position> {
+    let models = engine.models();
+    let call = ScoreCall {
+        prompt: prompt(models.student(), "What do you do?"),
+        response: models.student().codec().response("open drawer 2").expect("tokens"),
+        drawn: None,
+        compare: true,
+        trainable: false,
+        temperature: 1.0,
+    };
+    let answer = models.compare(&[call], Deadline::never()).expect("compared").remove(0);
+    answer.expect("compared").positions
+}
+
 #[test]
 fn a_worker_that_is_killed_and_started_again_goes_on_from_the_checkpoint() {
     let Some(python) = python() else { return };
@@ -225,13 +241,17 @@ fn a_worker_that_is_killed_and_started_again_goes_on_from_the_checkpoint() {
     std::fs::create_dir(&checkpoint).expect("made");
     let saved = torch.save(&checkpoint, &[&rows[0].target]).expect("saved");
     let next = mixed::rows(&torch, &["take mug 1"]);
+    let seen = judge(&torch);
     let wanted = torch.learn(&next).expect("learned");
+    assert_eq!(judge(&torch), seen, "the published student, between its steps");
     drop(worker);
     let error = torch.learn(&next).expect_err("the worker is gone").to_string();
     assert!(error.contains("restart it"), "{error}");
     let worker = start(&python, &token, true);
     let mut torch = torch_engine(&worker, &student.url, loss, folder.path(), true);
     assert_eq!(torch.load(&checkpoint, &saved).expect("loaded"), [rows[0].target.clone()]);
+    assert_eq!(judge(&torch), seen, "the checkpoint's weights are the published ones");
     let found = torch.learn(&next).expect("learned again");
+    assert_eq!(judge(&torch), seen);
     assert_eq!((found.loss, found.grad_norm), (wanted.loss, wanted.grad_norm), "the same bits");
 }

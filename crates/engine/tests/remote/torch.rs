@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lens_engine::http::Retry;
 use lens_engine::remote::ServerKind::Vllm;
-use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Worker};
+use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Transfer, Worker};
 use lens_engine::{
     CallFailure, CrossContext, Deadline, Engine, EngineError, LearnRow, Models, Sampling, ScoreCall,
 };
@@ -30,7 +30,7 @@ struct Setup {
     folder: TempDir,
 }
 
-fn torch_options(folder: &Path, resuming: bool) -> TorchOptions {
+pub(crate) fn torch_options(folder: &Path, resuming: bool) -> TorchOptions {
     let learner = mixed::learner_options();
     TorchOptions {
         loss: learner.loss,
@@ -39,10 +39,11 @@ fn torch_options(folder: &Path, resuming: bool) -> TorchOptions {
         reload_timeout: Duration::from_secs(20),
         resuming,
         overlap: false,
+        transfer: Transfer::Disk,
     }
 }
 
-fn client(url: &str) -> Worker {
+pub(crate) fn client(url: &str) -> Worker {
     let retry = Retry { again: 5, pause: Duration::from_millis(5) };
     Worker::new(url, key(worker::TOKEN), Duration::from_secs(20), retry).expect("an address")
 }

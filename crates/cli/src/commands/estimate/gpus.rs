@@ -24,6 +24,11 @@ fn training_bytes(student: &ModelConfig, gpus: u64) -> u64 {
     16 * student.parameter_count() as u64 / gpus
 }
 
+/// The published f32 weights that are kept while others are trained, split over the worker's GPUs.
+fn published_bytes(student: &ModelConfig, gpus: u64) -> u64 {
+    4 * student.parameter_count() as u64 / gpus
+}
+
 /// One chunk of f32 logits.
 fn head_bytes(student: &ModelConfig) -> u64 {
     HEAD_CHUNK * student.vocab_size as u64 * 4
@@ -53,6 +58,9 @@ pub(super) fn gpu_memory(
     if config.learner.engine == EngineName::Torch {
         let gpus = config.learner.gpus.max(1) as u64;
         let mut bytes_per_gpu = training_bytes(student, gpus) + head_bytes(student);
+        if config.train.overlap {
+            bytes_per_gpu += published_bytes(student, gpus);
+        }
         if config.learner.holds_teacher || config.teacher.engine == EngineName::Torch {
             bytes_per_gpu += frozen_bytes(teacher, gpus);
         }
@@ -103,6 +111,8 @@ mod tests {
         let each = |bytes: fn(&ModelConfig) -> u64| [0, 1].map(|at| gb(bytes(&students[at])));
         assert_eq!(row("worker: f32 weights"), each(|student| training_bytes(student, 4)));
         assert_eq!(row("worker: one chunk"), each(head_bytes));
+        let published = each(|student| published_bytes(student, 4));
+        assert_eq!(row("worker with `train.overlap`"), published);
         assert_eq!(row("student's server"), each(|student| frozen_bytes(student, 1)));
         let held = gb(frozen_bytes(&teacher, 4));
         assert_eq!(row("worker with `holds_teacher`"), [held.clone(), held]);
@@ -132,5 +142,8 @@ mod tests {
         assert_eq!(found(&config), [&servers[..], &[("worker", 4, gb(training))]].concat());
         config.learner.holds_teacher = true;
         assert_eq!(found(&config)[2], ("worker", 4, gb(training + held)));
+        config.train.overlap = true;
+        let published = published_bytes(&student, 4);
+        assert_eq!(found(&config)[2], ("worker", 4, gb(training + held + published)));
     }
 }
