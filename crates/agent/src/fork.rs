@@ -7,11 +7,11 @@
 
 mod branch;
 mod judge;
+mod restore;
 
 use lens_engine::{
     CallFailure, EngineError, GenerateCall, Message, Models, Policy, Sampling, Target, fan_out,
 };
-use lens_env::{EnvError, PastStep};
 use lens_opd::random::{Purpose, StreamKey};
 use lens_opd::validate::fork::{BranchEnd, FinishedFork, ForkDrop, ForkKind, ForkRequest, Side};
 use rayon::prelude::*;
@@ -21,6 +21,7 @@ use crate::episode::{Episode, Turn};
 use crate::prompts::{diagnostic_cue, hinted_message};
 use crate::reply::Reply;
 use branch::BranchRun;
+use restore::restore;
 
 /// How the forks of a batch are sampled.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,15 @@ pub struct BranchLog {
     pub turns: Vec<BranchTurn>,
 }
 
+/// A pair of branches, for the log.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PairLog {
+    /// The branch without guidance.
+    pub base: BranchLog,
+    /// The branch with it.
+    pub guided: BranchLog,
+}
+
 /// A fork that was run, with what training and the log need of it.
 #[derive(Debug, Clone)]
 pub struct ForkRun {
@@ -68,6 +78,8 @@ pub struct ForkRun {
     pub base: BranchLog,
     /// The branch with it.
     pub guided: BranchLog,
+    /// The pairs after the first.
+    pub repeats: Vec<PairLog>,
     /// The prompt of the fork turn with the hint in it; empty where there was no hint.
     pub hinted_prompt: Vec<u32>,
     /// The guided response's tokens.
@@ -85,27 +97,23 @@ struct ForkJob<'a> {
     open: Result<OpenFork<'a>, ForkDrop>,
 }
 
-/// A fork whose state was restored twice.
+/// A fork whose state was restored, twice per pair.
 struct OpenFork<'a> {
     /// The turn as it was played the first time.
     turn: &'a Turn,
     /// The hint-free prompt of the fork turn.
     plain_prompt: Vec<u32>,
-    base: BranchRun,
-    guided: BranchRun,
+    /// Base and guided branch of every pair.
+    pairs: Vec<[BranchRun; 2]>,
 }
 
-impl OpenFork<'_> {
-    fn branch(&mut self, side: Side) -> &mut BranchRun {
-        match side {
-            Side::Base => &mut self.base,
-            Side::Guided => &mut self.guided,
-        }
-    }
-}
+/// One branch of one pair: the pair's number, and the side, which is the branch's place in the pair.
+type Draw = (usize, Side);
 
-/// The branches in the order their calls are made.
-const SIDES: [Side; 2] = [Side::Base, Side::Guided];
+/// The branches of so many pairs, in the order their calls are made.
+fn draws(pairs: usize) -> impl Iterator<Item = Draw> {
+    (0..pairs).flat_map(|pair| [(pair, Side::Base), (pair, Side::Guided)])
+}
 
 /// Runs all forks asked for, side by side. The answers are in the order of the requests.
 pub fn run_forks(
@@ -148,53 +156,17 @@ fn side_by_side<'a>(
         .collect();
     let bridges = guide(config, forks, models.teacher(), &mut jobs)?;
     fork_turn(config, forks, models.student(), &mut jobs, bridges)?;
-    let longest = requests.iter().map(|request| request.continuation_turns).max().unwrap_or(0);
+    let turns = |request: &ForkRequest| last_turn(request).unwrap_or(config.turn_limit);
+    let longest = requests.iter().map(turns).max().unwrap_or(0);
     for _ in 0..longest {
         continue_turn(config, forks, models.student(), &mut jobs)?;
     }
     Ok(jobs)
 }
 
-/// Restores the state before the fork turn twice; a state that cannot be restored exactly is a reason to drop the fork.
-fn restore<'a>(
-    config: &RolloutConfig,
-    episodes: &'a [Episode],
-    request: &ForkRequest,
-) -> Result<OpenFork<'a>, ForkDrop> {
-    let episode = episodes
-        .iter()
-        .find(|episode| episode.plan.key == request.episode)
-        .ok_or(ForkDrop::RestoreFailed)?;
-    let index = episode
-        .turns
-        .iter()
-        .position(|turn| turn.number == request.turn)
-        .ok_or(ForkDrop::RestoreFailed)?;
-    let turn = &episode.turns[index];
-    let past = &episode.past[..request.turn.min(episode.past.len())];
-    let conversation = &episode.conversations[index];
-    let base = restored(config, turn, past, conversation)?;
-    let guided = restored(config, turn, past, conversation)?;
-    Ok(OpenFork { turn, plain_prompt: Vec::new(), base, guided })
-}
-
-fn restored(
-    config: &RolloutConfig,
-    turn: &Turn,
-    past: &[PastStep],
-    conversation: &[Message],
-) -> Result<BranchRun, ForkDrop> {
-    let snapshot = turn.snapshot.as_ref().ok_or(ForkDrop::RestoreFailed)?;
-    let mut environment =
-        config.benchmark.clone().environment().map_err(|_| ForkDrop::RestoreFailed)?;
-    let view = environment.restore(snapshot).map_err(|error| match error {
-        EnvError::NotRepeatable(_) => ForkDrop::NotRepeatable,
-        _ => ForkDrop::RestoreFailed,
-    })?;
-    if view.fingerprint() != turn.view.fingerprint() {
-        return Err(ForkDrop::RestoreMismatch);
-    }
-    Ok(BranchRun::new(environment, view, past.to_vec(), conversation.to_vec()))
+/// Turns after the fork turn; `None`: to the end of the episode.
+fn last_turn(request: &ForkRequest) -> Option<usize> {
+    (!request.play_on).then_some(request.continuation_turns)
 }
 
 /// Asks the teacher for every fork's hint or bridge. Bridges come back by the fork's index.
@@ -208,7 +180,7 @@ fn guide(
     let (mut asked, mut calls) = (Vec::new(), Vec::new());
     for (index, job) in jobs.iter_mut().enumerate() {
         let Ok(open) = &job.open else { continue };
-        let player = &open.base.player;
+        let Some([BranchRun { player, .. }, _]) = open.pairs.first() else { continue };
         let (prompt, sampling, max_new_tokens) = match job.request.kind {
             ForkKind::Hint { tokens, .. } => {
                 let proposed = open.turn.action.clone().unwrap_or_default();
@@ -280,7 +252,7 @@ fn fork_turn(
     let mut calls = Vec::new();
     for job in jobs.iter_mut() {
         let Ok(open) = &mut job.open else { continue };
-        let player = &open.base.player;
+        let Some([BranchRun { player, .. }, _]) = open.pairs.first() else { continue };
         let Ok(message) = player.message(config) else {
             job.open = Err(ForkDrop::EngineFailure);
             continue;
@@ -291,27 +263,28 @@ fn fork_turn(
         let hint = job.hint.as_deref().unwrap_or_default();
         let hinted = hinted_message(&message, &proposed, hint, style);
         job.hinted_prompt = player.prompt(config, student.codec(), &hinted)?;
-        for side in SIDES {
-            let prompt = match side {
+        let turn = player.past().len();
+        for draw in draws(open.pairs.len()) {
+            let prompt = match draw.1 {
                 Side::Base => open.plain_prompt.clone(),
                 Side::Guided => job.hinted_prompt.clone(),
             };
-            calls.push(student_call(config, forks, job.request, side, player.past().len(), prompt));
+            calls.push(student_call(config, forks, job.request, draw, turn, prompt));
         }
     }
     let mut answers = student.generate(&calls, config.deadline)?.into_iter();
     for (index, job) in jobs.iter_mut().enumerate() {
         let Ok(open) = &mut job.open else { continue };
-        let replies = match job.request.kind {
-            ForkKind::Hint { .. } => SIDES.map(|_| {
+        let bridge = bridges[index].take().ok_or(CallFailure::Engine);
+        let mut reply = |side: Side| match (job.request.kind, side) {
+            (ForkKind::Hint { .. }, _) => {
                 let answer = answers.next().unwrap_or(Err(CallFailure::Engine));
                 Reply::from_completion(config.prompting.parser, student.codec(), answer)
-            }),
-            ForkKind::Bridge => {
-                let bridge = bridges[index].take().ok_or(CallFailure::Engine);
-                [Ok(original(open.turn)), bridge]
             }
+            (ForkKind::Bridge, Side::Base) => Ok(original(open.turn)),
+            (ForkKind::Bridge, Side::Guided) => bridge.clone(),
         };
+        let replies: Vec<_> = draws(open.pairs.len()).map(|draw| (draw, reply(draw.1))).collect();
         if let Err(reason) = take_fork_turns(config, job.request.kind, open, replies) {
             job.open = Err(reason);
         }
@@ -324,9 +297,9 @@ fn take_fork_turns(
     config: &RolloutConfig,
     kind: ForkKind,
     open: &mut OpenFork<'_>,
-    replies: [Result<Reply, CallFailure>; 2],
+    replies: Vec<(Draw, Result<Reply, CallFailure>)>,
 ) -> Result<(), ForkDrop> {
-    for (side, reply) in SIDES.into_iter().zip(replies) {
+    for ((pair, side), reply) in replies {
         let reply = reply.map_err(|failure| match failure {
             CallFailure::PromptTooLong => ForkDrop::PromptTooLong,
             CallFailure::Timeout => ForkDrop::Timeout,
@@ -343,7 +316,7 @@ fn take_fork_turns(
         }
         let by_teacher = side == Side::Guided && kind == ForkKind::Bridge;
         let prompt = open.plain_prompt.clone();
-        open.branch(side).play_turn(config, prompt, reply, by_teacher);
+        open.pairs[pair][side as usize].play_turn(config, prompt, reply, by_teacher);
     }
     Ok(())
 }
@@ -364,7 +337,7 @@ fn student_call(
     config: &RolloutConfig,
     forks: &ForkConfig,
     request: &ForkRequest,
-    side: Side,
+    (pair, side): Draw,
     turn: usize,
     prompt: Vec<u32>,
 ) -> GenerateCall {
@@ -373,7 +346,7 @@ fn student_call(
         max_prompt_tokens: config.max_prompt_tokens,
         max_new_tokens: config.max_response_tokens,
         sampling: forks.sampling,
-        stream: request.stream(forks.seed, forks.batch, side, turn),
+        stream: request.stream(forks.seed, forks.batch, pair, side, turn),
     }
 }
 
@@ -388,9 +361,9 @@ fn continue_turn(
     for (index, job) in jobs.iter_mut().enumerate() {
         let request = job.request;
         let Ok(open) = &mut job.open else { continue };
-        for side in SIDES {
-            let branch = open.branch(side);
-            if !branch.goes_on(config, request.continuation_turns) {
+        for draw in draws(open.pairs.len()) {
+            let branch = &mut open.pairs[draw.0][draw.1 as usize];
+            if !branch.goes_on(config, last_turn(request)) {
                 continue;
             }
             let Ok(message) = branch.player.message(config) else {
@@ -399,15 +372,15 @@ fn continue_turn(
             };
             let prompt = branch.player.prompt(config, student.codec(), &message)?;
             let turn = branch.player.past().len();
-            asked.push((index, side));
-            calls.push(student_call(config, forks, request, side, turn, prompt));
+            asked.push((index, draw));
+            calls.push(student_call(config, forks, request, draw, turn, prompt));
         }
     }
     let answers = student.generate(&calls, config.deadline)?;
-    for (((index, side), call), answer) in asked.into_iter().zip(calls).zip(answers) {
+    for (((index, (pair, side)), call), answer) in asked.into_iter().zip(calls).zip(answers) {
         if let Ok(open) = &mut jobs[index].open {
             let reply = Reply::from_completion(config.prompting.parser, student.codec(), answer);
-            open.branch(side).continue_with(config, call.prompt, reply);
+            open.pairs[pair][side as usize].continue_with(config, call.prompt, reply);
         }
     }
     Ok(())

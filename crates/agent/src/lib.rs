@@ -5,6 +5,7 @@
 //! [`score`] lets the teacher judge what came of it. Every dropped turn, episode or fork keeps its reason.
 #![forbid(unsafe_code)]
 
+mod action;
 pub mod config;
 pub mod episode;
 pub mod fork;
@@ -17,6 +18,6 @@ pub mod score;
 
 pub use config::{Context, RolloutConfig};
 pub use episode::{Episode, Plan, Turn, play};
-pub use fork::{BranchLog, ForkConfig, ForkRun, run_forks};
+pub use fork::{BranchLog, ForkConfig, ForkRun, PairLog, run_forks};
 pub use prompting::Prompting;
 pub use score::{Judged, score_batch};

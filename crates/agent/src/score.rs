@@ -3,6 +3,7 @@
 use lens_engine::{CallFailure, Codec, Compared, EngineError, Models, ScoreCall, Target};
 use lens_opd::episode::{Actor, ScoredBatch, ScoredEpisode, ScoredToken, ScoredTurn, TurnDrop};
 
+use crate::action::located;
 use crate::config::RolloutConfig;
 use crate::episode::{Episode, Turn};
 
@@ -78,6 +79,7 @@ fn scored_turn(
         parsed: turn.action.is_some(),
         admissible: turn.admissible,
         tokens: tokens_of(codec, &turn.response, &turn.logprobs),
+        action: located(codec, &turn.response, &turn.text, turn.action.as_deref()),
         dropped: turn.dropped,
     };
     let target = annotate(&mut scored, answer);

@@ -13,7 +13,7 @@ use lens_opd::episode::DivergenceSource;
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::Purpose;
 
-use lens_opd::validate::fork::{ForkKind, ForkRequest, HintPrompt};
+use lens_opd::validate::fork::{Coupling, ForkKind, ForkRequest, HintPrompt};
 
 /// Takes an action that its stream draws from those in the prompt, after a while that another draw decides.
 struct Drawn {
@@ -157,6 +157,10 @@ fn tasks_of_their_own_give_what_lockstep_gives() {
             continuation_turns: 2,
             temperature: 1.0,
             divergence: 0.5,
+            pairs: 2,
+            coupling: Coupling::Common,
+            play_on: false,
+            favorites: false,
         })
         .collect();
     let forks =

@@ -55,6 +55,7 @@ const ALLOWED: &[&str] = &[
     "learner.timeout_seconds",
     "rollout.timeout_seconds",
     "train.steps",
+    "train.budget_tokens",
     "train.save_interval",
     "train.eval_interval",
     "train.keep_checkpoints",

@@ -10,7 +10,7 @@ use lens_env::remote::EnvironmentOptions;
 use lens_env::webshop::GoalKind;
 use lens_env::{BenchmarkOptions, EnvError, PromptTemplate, registry};
 use lens_opd::OpdError;
-use lens_opd::buffer::{MAX_STALENESS, TRAIN_BATCH_ROWS};
+use lens_opd::buffer::{MAX_STALENESS, Staleness, TRAIN_BATCH_ROWS};
 use lens_opd::methods::{MethodName, MethodSections, RunFacts};
 use lens_opd::objective::Loss;
 use lens_opd::parameter::{MANY, count, number, positive, require};
@@ -314,6 +314,12 @@ section! {
         batch_size: usize = TRAIN_BATCH_ROWS,
         /// Rows of a version older than the step's index minus this are dropped.
         max_staleness: u64 = MAX_STALENESS,
+        /// Whether rows are dropped for their age: "paper" drops them by `max_staleness`, "consume" trains on every
+        /// explored row once.
+        staleness: Staleness = Staleness::Paper,
+        /// Tokens of student and teacher together, prompts included, after which the run ends; 0 means as many as
+        /// `steps` need. Evaluation does not count.
+        budget_tokens: u64 = 0,
         /// Optimizer steps between checkpoints.
         save_interval: u64 = 250,
         /// Optimizer steps between evaluations.

@@ -1,5 +1,8 @@
 //! The buffer's rules: which rows are fresh enough, in which order they wait, and which go next.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::random::{Purpose, StreamKey};
 
 /// How many optimizer steps a row's snapshot may lie behind the step that trains on it.
@@ -7,6 +10,27 @@ pub const MAX_STALENESS: u64 = 2;
 
 /// Rows per optimizer step in the paper.
 pub const TRAIN_BATCH_ROWS: usize = 64;
+
+/// What happens to rows that wait while the student learns from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Staleness {
+    /// Rows older than `train.max_staleness` are dropped (the paper).
+    #[default]
+    Paper,
+    /// Every explored row is trained on once, however many optimizer steps a batch takes.
+    Consume,
+}
+
+impl Staleness {
+    /// How many optimizer steps a row may wait, given `train.max_staleness`.
+    pub fn limit(self, max_staleness: u64) -> u64 {
+        match self {
+            Self::Paper => max_staleness,
+            Self::Consume => u64::MAX,
+        }
+    }
+}
 
 /// Whether a row of snapshot `version` may be trained on at optimizer step `step` (from 1): `version >= step - staleness`.
 pub fn is_fresh(version: u64, step: u64, max_staleness: u64) -> bool {

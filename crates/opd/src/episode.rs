@@ -3,6 +3,8 @@
 //! Turns are counted from 0 at reset, replayed turns included; the paper's turn `t` is our `t - 1`.
 //! A quantity that was not measured is `None`, never a number that stands for "missing".
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{InputError, OpdError, log_probability, measured};
@@ -128,6 +130,15 @@ pub enum TurnDrop {
     EmptyResponse,
 }
 
+/// What a response tells the environment to do, and where it says so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// The action as the environment gets it.
+    pub text: String,
+    /// The response tokens that spell it; empty where they were not found.
+    pub tokens: Range<usize>,
+}
+
 /// One prompt and one response: one training row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScoredTurn {
@@ -142,6 +153,9 @@ pub struct ScoredTurn {
     pub admissible: bool,
     /// The response, token by token; all of it is trained on.
     pub tokens: Vec<ScoredToken>,
+    /// The action, where one was found.
+    #[serde(default)]
+    pub action: Option<Action>,
     /// Set when the turn must not be trained on.
     pub dropped: Option<TurnDrop>,
 }
@@ -154,6 +168,18 @@ impl ScoredTurn {
     /// The content tokens with their positions in the response.
     pub fn content(&self) -> impl Iterator<Item = (usize, &ScoredToken)> {
         self.tokens.iter().enumerate().filter(|(_, token)| token.content)
+    }
+
+    /// The content tokens of the action with their positions in the response.
+    pub fn action_content(&self) -> impl Iterator<Item = (usize, &ScoredToken)> {
+        let tokens = self.action.as_ref().map_or(0..0, |action| action.tokens.clone());
+        self.content().filter(move |(position, _)| tokens.contains(position))
+    }
+
+    /// Whether both turns tell the environment to do the same.
+    pub fn acts_like(&self, other: &Self) -> bool {
+        let text = |turn: &Self| turn.action.as_ref().map(|action| action.text.clone());
+        text(self).is_some() && text(self) == text(other)
     }
 
     /// Why the turn has no training row, if it has none.

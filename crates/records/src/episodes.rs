@@ -149,7 +149,7 @@ pub struct ForkLine {
     /// The prompt with the hint in view (format 2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hinted_prompt: Option<String>,
-    /// How branches were valued: `teacher_likelihood` or `token_ratio` (format 2).
+    /// How branches were valued: `teacher_likelihood`, `token_ratio`, ... (format 2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluator: Option<String>,
     /// The branch without guidance, the fork turn first.
@@ -164,9 +164,36 @@ pub struct ForkLine {
     /// How the branch with guidance ended (format 2).
     #[serde(default)]
     pub guided_end: Option<String>,
+    /// The benchmark's score where the branch without guidance ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_score: Option<f64>,
+    /// The benchmark's score where the branch with guidance ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guided_score: Option<f64>,
+    /// The pairs after the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repeats: Vec<RepeatLine>,
     /// The outcome, as in `metrics.jsonl`.
     #[serde(default)]
     pub record: Option<ForkSummary>,
+}
+
+/// Both branches of a fork, drawn once more.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RepeatLine {
+    /// The branch without guidance, the fork turn first.
+    pub base: Vec<BranchTurn>,
+    /// The branch with guidance, the fork turn first.
+    pub guided: Vec<BranchTurn>,
+    /// How the branch without guidance ended.
+    pub base_end: Option<String>,
+    /// How the branch with guidance ended.
+    pub guided_end: Option<String>,
+    /// The benchmark's score where the branch without guidance ended.
+    pub base_score: Option<f64>,
+    /// The benchmark's score where the branch with guidance ended.
+    pub guided_score: Option<f64>,
 }
 
 /// One turn of a branch.
@@ -194,6 +221,9 @@ pub struct BranchTurn {
     /// Content tokens, the weight of this turn in the branch's value (format 2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_tokens: Option<u64>,
+    /// The tokens of the action: the first one, and the one after the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_tokens: Option<(u32, u32)>,
 }
 
 /// An episode's texts without its tokens: a twentieth of the memory, for whoever reads many episodes.

@@ -10,6 +10,7 @@
 //! word it does not know instead of refusing the line.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod episodes;
 pub mod folder;
 pub mod lines;

@@ -44,6 +44,9 @@ pub struct BatchLine {
     /// Rows dropped for age since the run began.
     #[serde(default)]
     pub stale_rows: u64,
+    /// Tokens both models read and wrote for this batch: episodes, judging, forks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<SpentTokens>,
     /// How divergences were measured: `full`, `top_k` or `sampled`.
     #[serde(default)]
     pub divergence: String,
@@ -100,6 +103,30 @@ pub struct BatchLine {
     pub episodes: Vec<EpisodeSummary>,
 }
 
+/// Tokens that models read and wrote. Prompts count in full, whatever an engine remembers of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpentTokens {
+    /// The student's.
+    pub student: u64,
+    /// The teacher's.
+    pub teacher: u64,
+}
+
+impl SpentTokens {
+    /// Both models' tokens.
+    pub fn total(&self) -> u64 {
+        self.student + self.teacher
+    }
+}
+
+impl std::ops::AddAssign for SpentTokens {
+    fn add_assign(&mut self, other: Self) {
+        self.student += other.student;
+        self.teacher += other.teacher;
+    }
+}
+
 /// The gap-adaptive clock's tick.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TickLine {
@@ -148,6 +175,15 @@ pub struct ForkRequest {
     pub score_temperature: f64,
     /// The divergence D_t that led here.
     pub divergence: f64,
+    /// Pairs of branches played, where there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<u64>,
+    /// `common` where both branches of a pair drew from the same stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coupling: Option<String>,
+    /// Whether branches were played to the end of the episode.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub play_on: bool,
 }
 
 /// What the guided branch of a fork gets.
@@ -175,9 +211,15 @@ pub struct Verdict {
     /// Value of the guided continuation, V_H.
     #[serde(default)]
     pub guided_value: Option<f64>,
-    /// V_H - V_B; complete pairs only.
+    /// V_H - V_B; complete pairs only, of several the mean.
     #[serde(default)]
     pub gain: Option<f64>,
+    /// Complete pairs, where several were played.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<u64>,
+    /// Standard error of the mean gain; two complete pairs or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standard_error: Option<f64>,
     /// Whether the gate opened.
     pub accepted: bool,
 }
@@ -381,6 +423,7 @@ impl BatchLine {
             version,
             waiting_rows: 0,
             stale_rows: 0,
+            spent: None,
             divergence: String::new(),
             horizon: 0,
             tick: None,

@@ -5,6 +5,7 @@
 //! depends on the clock or on how many threads there are, so a run that was killed and resumed ends in the same bytes.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod checkpoint;
 pub mod diagnose;
 pub mod error;
@@ -12,6 +13,7 @@ pub mod evaluate;
 pub mod files;
 mod inputs;
 pub mod iteration;
+mod meter;
 pub mod queue;
 pub mod references;
 pub mod run;

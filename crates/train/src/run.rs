@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lens_config::Config;
-use lens_engine::{Engine, LearnReport, Models, Policy};
+use lens_engine::{Engine, LearnReport, Models, Observed, Policy};
 use lens_env::{Benchmark, Task};
 use lens_opd::methods::Driver;
 use lens_opd::methods::state::MethodState;
+use lens_records::metrics::SpentTokens;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Checkpoints, Damaged};
@@ -22,6 +23,7 @@ use crate::error::TrainError;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::files::write_durably;
 use crate::iteration::{Explored, Rollout, Stage};
+use crate::meter::Meter;
 use crate::queue::Queue;
 use crate::run_log::RunLog;
 use crate::tasks::TaskOrder;
@@ -85,6 +87,9 @@ struct State {
     /// The best evaluation so far.
     #[serde(default)]
     best: Option<Best>,
+    /// Tokens both models have read and written, evaluation left out.
+    #[serde(default)]
+    spent: SpentTokens,
 }
 
 /// The best evaluation of a run.
@@ -134,7 +139,13 @@ impl Run {
         let ended = self.run_to_end(stop, progress);
         // A log that cannot be written must not hide how the run ended.
         let _ = self.log.note(&match &ended {
-            Ok(Finish::Done) => format!("done at step {}", self.state.step),
+            Ok(Finish::Done) => {
+                let (step, spent) = (self.state.step, self.state.spent);
+                format!(
+                    "done at step {step}; {} student tokens and {} teacher tokens",
+                    spent.student, spent.teacher
+                )
+            }
             Ok(Finish::Interrupted) => format!("asked to stop; saved at step {}", self.state.step),
             Err(error) => format!("stopped by an error at step {}: {error}", self.state.step),
         });
@@ -150,7 +161,7 @@ impl Run {
         if self.state.evaluated.is_none() {
             self.evaluate(progress)?;
         }
-        while self.state.step < self.config.train.steps {
+        while !self.is_over() {
             if stop.load(Ordering::Relaxed) {
                 self.save(progress)?;
                 return Ok(Finish::Interrupted);
@@ -162,7 +173,7 @@ impl Run {
                 self.learn(progress)?;
             }
             let step = self.state.step;
-            let done = step >= self.config.train.steps;
+            let done = self.is_over();
             let passed = |interval: u64, since: u64| step / interval > since / interval;
             let evaluated = self.state.evaluated.unwrap_or(0);
             let mut improved = false;
@@ -175,6 +186,18 @@ impl Run {
             }
         }
         Ok(Finish::Done)
+    }
+
+    /// Whether all steps are done, or the budget of tokens is spent.
+    fn is_over(&self) -> bool {
+        let train = &self.config.train;
+        let spent = train.budget_tokens > 0 && self.state.spent.total() >= train.budget_tokens;
+        spent || self.state.step >= train.steps
+    }
+
+    /// Tokens both models have read and written, evaluation left out.
+    pub fn spent(&self) -> SpentTokens {
+        self.state.spent
     }
 
     /// Optimizer steps done.
@@ -207,12 +230,13 @@ impl Run {
         let started = Instant::now();
         let number = self.state.batch + 1;
         let tasks = self.order.batch(number, self.config.rollout.batch_size);
-        let models = self.engine.models();
+        let meter = Arc::new(Meter::default());
+        let models = Observed::new(self.engine.models(), meter.clone());
         let explored =
-            self.rollout.explore(&mut self.method, &*models, number, tasks, &mut |stage| {
+            self.rollout.explore(&mut self.method, &models, number, tasks, &mut |stage| {
                 progress.exploring(number, stage);
             })?;
-        self.take(explored, self.state.step, &*models, started, progress)
+        self.take(explored, self.state.step, &models, meter.spent(), started, progress)
     }
 
     /// Queues and logs a batch that was explored with the weights of `version`.
@@ -221,15 +245,17 @@ impl Run {
         mut explored: Explored,
         version: u64,
         models: &dyn Models,
+        spent: SpentTokens,
         started: Instant,
         progress: &mut dyn Progress,
     ) -> Result<(), TrainError> {
         let number = explored.record.batch;
         self.state.batch = number;
+        self.state.spent += spent;
         self.queue.push(std::mem::take(&mut explored.rows));
         let stale = self.queue.dropped_stale();
         let codec = models.student().codec();
-        self.log.batch(&explored, version, self.queue.len(), stale, codec)?;
+        self.log.batch(&explored, version, self.queue.len(), stale, spent, codec)?;
         for (stage, seconds) in explored.seconds {
             self.log.timing(stage, number, seconds)?;
         }

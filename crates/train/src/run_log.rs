@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lens_engine::{Codec, LearnReport};
 use lens_opd::objective::plan::PlanCounts;
-use lens_records::metrics::{Record, StepLine};
+use lens_records::metrics::{Record, SpentTokens, StepLine};
 use lens_records::timings::TimingLine;
 use lens_records::{FORMAT, write};
 
@@ -65,9 +65,11 @@ impl RunLog {
         version: u64,
         waiting: usize,
         stale: u64,
+        spent: SpentTokens,
         codec: &dyn Codec,
     ) -> Result<(), TrainError> {
-        let line = convert::batch_line(explored, version, waiting, stale);
+        let mut line = convert::batch_line(explored, version, waiting, stale);
+        line.spent = Some(spent);
         self.step = version;
         self.scalars.batch(now(), &line)?;
         let solved = explored.episodes.iter().filter(|episode| episode.success).count();

@@ -40,14 +40,15 @@ impl BranchRun {
         Self { player, turns: Vec::new(), end: None }
     }
 
-    /// Whether another turn is due; if not, why the branch ends is noted. `turns` continuation turns follow the fork turn.
-    pub(super) fn goes_on(&mut self, config: &RolloutConfig, turns: usize) -> bool {
+    /// Whether another turn is due; if not, why the branch ends is noted. `turns` turns follow the fork turn; `None`: all
+    /// there are.
+    pub(super) fn goes_on(&mut self, config: &RolloutConfig, turns: Option<usize>) -> bool {
         if self.end.is_none() {
             self.end = if config.deadline.has_passed() {
                 Some(BranchEnd::Timeout)
             } else if self.player.past().len() >= config.turn_limit {
                 Some(BranchEnd::TurnLimit)
-            } else if self.turns.len() > turns {
+            } else if turns.is_some_and(|turns| self.turns.len() > turns) {
                 Some(BranchEnd::Horizon)
             } else {
                 None

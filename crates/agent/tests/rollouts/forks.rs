@@ -9,7 +9,7 @@ use lens_engine::scripted::{Reply, Score, Scripted, ScriptedPolicy};
 use lens_engine::{Call, CallFailure, Deadline, Observed, Observer, Sampling};
 use lens_opd::validate::Validate;
 use lens_opd::validate::fork::{
-    BranchEnd, ForkDrop, ForkKind, ForkRequest, ForkResult, HintPrompt,
+    BranchEnd, Coupling, ForkDrop, ForkKind, ForkRequest, ForkResult, HintPrompt,
 };
 use lens_opd::validate::gate::{Completeness, Reason, judge};
 
@@ -29,7 +29,18 @@ pub(crate) const FORKS: ForkConfig = ForkConfig {
 
 /// A fork of that kind at a turn, with two continuation turns.
 pub(crate) fn request(episode: u64, turn: usize, kind: ForkKind) -> ForkRequest {
-    ForkRequest { episode, turn, kind, continuation_turns: 2, temperature: 1.0, divergence: 0.5 }
+    ForkRequest {
+        episode,
+        turn,
+        kind,
+        continuation_turns: 2,
+        temperature: 1.0,
+        divergence: 0.5,
+        pairs: 1,
+        coupling: Coupling::Independent,
+        play_on: false,
+        favorites: false,
+    }
 }
 
 /// One fork at turn 1 of a walk, with two continuation turns.

@@ -2,6 +2,7 @@
 //! a fork see. No model runs, so all of it takes milliseconds.
 
 mod corridor;
+mod coupling;
 mod episodes;
 mod every_failure;
 mod forks;

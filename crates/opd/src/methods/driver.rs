@@ -9,6 +9,7 @@ use crate::episode::ScoredBatch;
 use crate::error::OpdError;
 use crate::objective::plan::LossTerms;
 use crate::parameter::count;
+use crate::validate::Validate;
 use crate::validate::fork::{FinishedFork, ForkRequest};
 
 /// Refine's answer to a batch and its finished forks.
@@ -62,6 +63,11 @@ impl Driver {
     /// How its kinds of rows are put together in the loss.
     pub fn terms(&self) -> LossTerms {
         self.method.terms()
+    }
+
+    /// How its forks are judged; `None` for a method without forks.
+    pub fn validation(&self) -> Option<&Validate> {
+        self.method.validation()
     }
 
     /// Turns at most in explorer batch `batch`, as far as the method knows now.

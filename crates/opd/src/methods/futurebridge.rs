@@ -16,7 +16,7 @@ use crate::episode::{ScoredBatch, ScoredEpisode, ScoredTurn};
 use crate::error::{InputError, OpdError};
 use crate::locate::proposal::{Candidate, is_valid, top_kl};
 use crate::validate::Validate;
-use crate::validate::fork::{ForkKind, ForkRequest, ForkResult};
+use crate::validate::fork::{ForkKind, ForkResult};
 use crate::validate::gate::{Completeness, Terminal, judge};
 use crate::validate::value::BranchValue;
 
@@ -44,7 +44,8 @@ impl FutureBridge {
             evaluator: BranchValue::TokenRatio,
             terminal: Terminal::Exclude,
             completeness: Completeness::Full,
-            ..sections.validate
+            continuation_turns: sections.validate.continuation_turns,
+            ..Validate::default()
         };
         Self { tcod: sections.tcod, validate, facts }
     }
@@ -70,6 +71,10 @@ impl Method for FutureBridge {
         Needs { reference_actions: true, teacher_acts: true, forks: true, ..Needs::LEAST }
     }
 
+    fn validation(&self) -> Option<&Validate> {
+        Some(&self.validate)
+    }
+
     fn horizon(&self, _batch: u64) -> usize {
         self.facts.max_turns
     }
@@ -82,14 +87,7 @@ impl Method for FutureBridge {
         let mut forks = Vec::new();
         for episode in &batch.episodes {
             if let Some(chosen) = Self::candidate(episode)? {
-                forks.push(ForkRequest {
-                    episode: episode.episode,
-                    turn: chosen.turn,
-                    kind: ForkKind::Bridge,
-                    continuation_turns: self.validate.continuation_turns,
-                    temperature: self.validate.temperature,
-                    divergence: chosen.divergence,
-                });
+                forks.push(self.validate.request(episode.episode, chosen, ForkKind::Bridge));
             }
         }
         Ok(Located { forks, horizon: self.facts.max_turns, tick: None })

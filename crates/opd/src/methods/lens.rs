@@ -27,8 +27,9 @@ use crate::objective::plan::LossTerms;
 use crate::refine::Refine;
 use crate::refine::focus::{FocusMass, focus};
 use crate::validate::Validate;
-use crate::validate::fork::{FinishedFork, ForkKind, ForkRequest, ForkResult};
-use crate::validate::gate::judge;
+use crate::validate::fork::{FinishedFork, ForkRequest, ForkResult};
+use crate::validate::gate::judge_against;
+use crate::validate::value::Stages;
 
 /// LENS-OPD.
 #[derive(Debug)]
@@ -48,7 +49,6 @@ impl Lens {
     }
 
     fn forks(&self, batch: &ScoredBatch) -> Result<Vec<ForkRequest>, OpdError> {
-        let Validate { hint_prompt, hint_tokens, .. } = self.validate;
         let mut forks = Vec::new();
         for episode in &batch.episodes {
             let candidates = candidates(episode, batch.divergence)?;
@@ -59,14 +59,8 @@ impl Lens {
             };
             let count = self.locate.proposals_per_episode;
             for chosen in propose(self.locate.proposal, &candidates, count, key) {
-                forks.push(ForkRequest {
-                    episode: episode.episode,
-                    turn: chosen.turn,
-                    kind: ForkKind::Hint { prompt: hint_prompt, tokens: hint_tokens },
-                    continuation_turns: self.validate.continuation_turns,
-                    temperature: self.validate.temperature,
-                    divergence: chosen.divergence,
-                });
+                let kind = self.validate.hint();
+                forks.push(self.validate.request(episode.episode, chosen, kind));
             }
         }
         Ok(forks)
@@ -101,7 +95,10 @@ impl Lens {
         }
         if let (true, ForkResult::Pair(pair)) = (self.refine.internalize, &fork.result) {
             let response = &pair.guided.response;
-            rows.push(row(batch.number, episode, fork.turn, RowKind::Internalize, response, true));
+            if !(self.refine.skip_unchanged && response.acts_like(original)) {
+                let kind = RowKind::Internalize;
+                rows.push(row(batch.number, episode, fork.turn, kind, response, true));
+            }
         }
         Ok(mass)
     }
@@ -124,6 +121,10 @@ impl Method for Lens {
             internalize_aggregation: self.refine.internalize_aggregation,
             ..LossTerms::default()
         }
+    }
+
+    fn validation(&self) -> Option<&Validate> {
+        Some(&self.validate)
     }
 
     fn horizon(&self, batch: u64) -> usize {
@@ -149,10 +150,10 @@ impl Method for Lens {
     }
 
     fn refine(&self, batch: &ScoredBatch, forks: &[ForkPair<'_>]) -> Result<Supervised, OpdError> {
-        let mut rows = plain_rows(batch);
+        let (stages, mut rows) = (Stages::of(batch), plain_rows(batch));
         let mut records = Vec::with_capacity(forks.len());
         for (request, fork) in forks {
-            let verdict = judge(fork, &self.validate)?;
+            let verdict = judge_against(fork, &self.validate, &stages)?;
             let focus = if verdict.accepted { self.absorb(batch, fork, &mut rows)? } else { None };
             records.push(ForkRecord::new(request, fork, verdict, focus));
         }

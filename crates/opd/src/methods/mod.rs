@@ -15,6 +15,7 @@ pub mod futurebridge;
 pub mod guided;
 pub mod iw_opd;
 pub mod lens;
+pub mod lens_plus;
 pub mod opd;
 pub mod record;
 mod registry;
@@ -52,6 +53,11 @@ methods! {
         validate: Validate,
         /// Refine: internalization and token focus.
         refine: Refine,
+    }
+    /// LENS-OPD with several coupled pairs per fork, longer futures and outcomes.
+    LensPlus = "lens-plus", "LENS+" => lens_plus::LensPlus {
+        /// What LENS+ does differently from LENS-OPD.
+        lens_plus: lens_plus::LensPlus,
     }
     /// Plain on-policy distillation over full episodes.
     Opd = "opd", "OPD" => opd::Opd {}
@@ -167,6 +173,11 @@ pub trait Method: Send {
     /// How its kinds of rows are put together in the loss.
     fn terms(&self) -> LossTerms {
         LossTerms::default()
+    }
+
+    /// How its forks are judged; `None` for a method without forks.
+    fn validation(&self) -> Option<&Validate> {
+        None
     }
 
     /// Turns at most in explorer batch `batch` (from 1).

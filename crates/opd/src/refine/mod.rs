@@ -17,6 +17,8 @@ use crate::parameter::{number, positive};
 pub struct Refine {
     /// Whether accepted hints become internalization rows.
     pub internalize: bool,
+    /// Whether accepted hints that did not change the student's action are left out of internalization.
+    pub skip_unchanged: bool,
     /// Weight of the internalization loss (lambda_GI).
     pub internalize_weight: f64,
     /// What one internalization row weighs in a train batch.
@@ -35,6 +37,7 @@ impl Default for Refine {
     fn default() -> Self {
         Self {
             internalize: true,
+            skip_unchanged: false,
             internalize_weight: 1.0,
             internalize_aggregation: InternalizeAggregation::Trajectory,
             focus: true,

@@ -1,7 +1,9 @@
 //! Numbers for tables and figures: means over seeds, intervals, the paper's metrics.
 
 pub mod bootstrap;
+pub mod crossed;
 pub mod metrics;
+pub mod power;
 pub mod proportion;
 
 use serde::{Deserialize, Serialize};

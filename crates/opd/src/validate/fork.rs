@@ -46,6 +46,19 @@ pub enum Side {
     Guided,
 }
 
+/// Which random draws the two branches of a pair are made of.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Coupling {
+    /// Each branch has its own (the paper).
+    #[default]
+    Independent,
+    /// Both have the same: equal contexts draw equal tokens, so branches that do the same have gain exactly 0.
+    Common,
+}
+
 /// A fork to run: the state both branches start from (eq. gi-paired-branches).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ForkRequest {
@@ -61,18 +74,36 @@ pub struct ForkRequest {
     pub temperature: f64,
     /// The divergence `D_t` that led here.
     pub divergence: f64,
+    /// Pairs of branches played, each with draws of its own.
+    #[serde(default = "one")]
+    pub pairs: usize,
+    /// Which draws the two branches of a pair are made of.
+    #[serde(default)]
+    pub coupling: Coupling,
+    /// Whether branches are played to the end of the episode; the turns after the continuation are not judged.
+    #[serde(default)]
+    pub play_on: bool,
+    /// Whether the teacher names its favorite tokens in the continuation.
+    #[serde(default)]
+    pub favorites: bool,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl ForkRequest {
-    /// The stream a student response of this fork is sampled from, at turn `turn` of the episode.
-    pub fn stream(&self, seed: u64, batch: u64, side: Side, turn: usize) -> StreamKey {
-        let purpose = match side {
-            Side::Base => Purpose::ForkBase,
-            Side::Guided => Purpose::ForkHinted,
+    /// The stream a student response of the fork's pair `pair` is sampled from, at turn `turn` of the episode.
+    pub fn stream(&self, seed: u64, batch: u64, pair: usize, side: Side, turn: usize) -> StreamKey {
+        let purpose = match (self.coupling, side) {
+            (Coupling::Common, _) | (_, Side::Base) => Purpose::ForkBase,
+            (Coupling::Independent, Side::Guided) => Purpose::ForkHinted,
         };
-        // Forks of one episode start at different turns, so the pair (fork turn, turn) names the draw.
+        // Forks of one episode start at different turns, so (fork turn, turn) names the draw; episodes of a batch are
+        // far fewer than 2^32, so the pair has room above them.
         let place = ((self.turn as u32) << 16) | (turn as u32 & 0xffff);
-        StreamKey::new(seed, batch, self.episode, purpose, place)
+        let episode = self.episode | (pair as u64) << 32;
+        StreamKey::new(seed, batch, episode, purpose, place)
     }
 }
 
@@ -140,10 +171,22 @@ impl BranchEnd {
 pub struct Branch {
     /// The response at the fork turn.
     pub response: ScoredTurn,
-    /// The turns after it.
+    /// The judged turns after it; where branches are played on, more turns follow.
     pub continuation: Vec<ScoredTurn>,
     /// How it ended.
     pub end: BranchEnd,
+    /// The benchmark's score where it ended.
+    #[serde(default)]
+    pub score: Option<f64>,
+}
+
+/// Both branches of a fork, drawn once more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// Without guidance.
+    pub base: Branch,
+    /// With the hint, or after the bridge.
+    pub guided: Branch,
 }
 
 /// Both branches of a fork (eq. gi-paired-branches).
@@ -155,6 +198,17 @@ pub struct Pair {
     pub guided: Branch,
     /// Mean `KL(q_H || p_0)` of the guided response under the snapshot, where it was measured.
     pub internalization_gap: Option<f64>,
+    /// More draws of the same fork, which are judged and never trained on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repeats: Vec<Repeat>,
+}
+
+impl Pair {
+    /// Base and guided branch of every draw, the first one first.
+    pub fn draws(&self) -> impl Iterator<Item = (&Branch, &Branch)> {
+        let more = self.repeats.iter().map(|repeat| (&repeat.base, &repeat.guided));
+        std::iter::once((&self.base, &self.guided)).chain(more)
+    }
 }
 
 /// What became of a fork.

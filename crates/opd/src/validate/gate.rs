@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Validate;
 use super::fork::{Branch, BranchEnd, FinishedFork, ForkDrop, ForkResult, Pair, Side};
-use super::value::BranchValue;
+use super::value::{BranchValue, Stages};
 use crate::episode::ScoredTurn;
 use crate::error::{InputError, OpdError};
 
@@ -89,17 +89,23 @@ impl fmt::Display for Reason {
 }
 
 /// The gate's word on one fork.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// How continuations were valued.
     #[serde(default)]
     pub evaluator: BranchValue,
-    /// Value of the unguided continuation, `V_B`.
+    /// Value of the unguided continuation, `V_B`; of several pairs the mean.
     pub base_value: Option<f64>,
-    /// Value of the guided continuation, `V_H`.
+    /// Value of the guided continuation, `V_H`; of several pairs the mean.
     pub guided_value: Option<f64>,
-    /// `V_H - V_B`; only of complete pairs.
+    /// `V_H - V_B`; only of complete pairs, of several the mean.
     pub gain: Option<f64>,
+    /// Complete pairs.
+    #[serde(default)]
+    pub pairs: usize,
+    /// Standard error of the mean gain; `None` with fewer than two complete pairs.
+    #[serde(default)]
+    pub standard_error: Option<f64>,
     /// The gate `g`.
     pub accepted: bool,
     /// Why it stayed closed.
@@ -108,15 +114,7 @@ pub struct Verdict {
 
 impl Verdict {
     fn closed(evaluator: BranchValue, reason: Reason) -> Self {
-        let reason = Some(reason);
-        Self {
-            evaluator,
-            base_value: None,
-            guided_value: None,
-            gain: None,
-            accepted: false,
-            reason,
-        }
+        Self { evaluator, reason: Some(reason), ..Self::default() }
     }
 
     /// Whether both branches were valued.
@@ -130,6 +128,13 @@ pub fn opens(gain: f64) -> bool {
     gain > 0.0
 }
 
+/// The gate with a margin: the mean gain lies more than `margin` standard errors above 0. A standard error that is not
+/// known clears no margin.
+pub fn clears(gain: f64, standard_error: Option<f64>, margin: f64) -> bool {
+    let bar = if margin > 0.0 { standard_error.map(|error| margin * error) } else { Some(0.0) };
+    opens(gain) && bar.is_some_and(|bar| gain > bar)
+}
+
 /// Why a branch cannot be valued under the section's rules, if it cannot.
 pub fn incompleteness(branch: &Branch, validate: &Validate) -> Option<Cause> {
     match branch.end {
@@ -137,6 +142,9 @@ pub fn incompleteness(branch: &Branch, validate: &Validate) -> Option<Cause> {
         BranchEnd::EngineFailure => return Some(Cause::EngineFailure),
         BranchEnd::PromptTooLong => return Some(Cause::PromptTooLong),
         BranchEnd::Horizon | BranchEnd::Ended { .. } | BranchEnd::TurnLimit => {}
+    }
+    if validate.evaluator.is_of_end() {
+        return None;
     }
     if branch.continuation.is_empty() {
         return Some(Cause::NoContinuation);
@@ -155,79 +163,95 @@ pub fn incompleteness(branch: &Branch, validate: &Validate) -> Option<Cause> {
             return Some(Cause::EndedEarly);
         }
     }
-    let valued = match validate.evaluator {
-        BranchValue::TeacherLikelihood => {
-            branch.continuation.iter().any(|turn| turn.content().next().is_some())
-        }
-        BranchValue::TokenRatio => branch.continuation.iter().any(|turn| !turn.tokens.is_empty()),
-    };
-    (!valued).then_some(Cause::NoContent)
+    (!validate.evaluator.applies(branch)).then_some(Cause::NoContent)
 }
 
 /// Judges a fork: completeness, values, gain and gate (eq. future-validation-gate).
 pub fn judge(fork: &FinishedFork, validate: &Validate) -> Result<Verdict, OpdError> {
+    judge_against(fork, validate, &Stages::default())
+}
+
+/// The same, with what turns of the batch are usually worth: what the evaluator "advantage" measures against.
+pub fn judge_against(
+    fork: &FinishedFork,
+    validate: &Validate,
+    stages: &Stages,
+) -> Result<Verdict, OpdError> {
     let pair = match &fork.result {
         ForkResult::Dropped(reason) => {
             return Ok(Verdict::closed(validate.evaluator, Reason::Dropped(*reason)));
         }
         ForkResult::Pair(pair) => pair,
     };
-    judge_pair(pair, validate).map_err(OpdError::at(fork.episode, fork.turn))
+    judge_pair(pair, validate, stages).map_err(OpdError::at(fork.episode, fork.turn))
 }
 
-fn judge_pair(pair: &Pair, validate: &Validate) -> Result<Verdict, InputError> {
-    for branch in [&pair.base, &pair.guided] {
+fn judge_pair(pair: &Pair, validate: &Validate, stages: &Stages) -> Result<Verdict, InputError> {
+    let evaluator = validate.evaluator;
+    for branch in pair.draws().flat_map(|(base, guided)| [base, guided]) {
         branch.response.check()?;
         branch.continuation.iter().try_for_each(ScoredTurn::check)?;
     }
     if pair.guided.response.drop_reason().is_some() {
-        return Ok(Verdict::closed(
-            validate.evaluator,
-            Reason::Incomplete(Side::Guided, Cause::NoResponse),
-        ));
+        let reason = Reason::Incomplete(Side::Guided, Cause::NoResponse);
+        return Ok(Verdict::closed(evaluator, reason));
     }
     let outcome = match validate.terminal {
         Terminal::Exclude => None,
         Terminal::Outcome => better_outcome(pair),
     };
-    let flaw = [(Side::Base, &pair.base), (Side::Guided, &pair.guided)]
-        .into_iter()
-        .find_map(|(side, branch)| incompleteness(branch, validate).map(|cause| (side, cause)));
-    if let Some((side, cause)) = flaw {
+    let (mut values, mut flaw) = (Vec::new(), None);
+    for (base, guided) in pair.draws() {
+        match flaw_of(base, guided, validate) {
+            None => values.push((evaluator.of(base, stages)?, evaluator.of(guided, stages)?)),
+            found => flaw = flaw.or(found),
+        }
+    }
+    if let (true, Some(flaw)) = (values.is_empty(), flaw) {
         return Ok(match outcome {
-            None => Verdict::closed(validate.evaluator, Reason::Incomplete(side, cause)),
-            Some(false) => Verdict::closed(validate.evaluator, Reason::NotBetter),
-            Some(true) => Verdict {
-                evaluator: validate.evaluator,
-                base_value: None,
-                guided_value: None,
-                gain: None,
-                accepted: true,
-                reason: None,
-            },
+            None => Verdict::closed(evaluator, flaw),
+            Some(false) => Verdict::closed(evaluator, Reason::NotBetter),
+            Some(true) => Verdict { evaluator, accepted: true, ..Verdict::default() },
         });
     }
-    let base_value = validate.evaluator.of(&pair.base)?;
-    let guided_value = validate.evaluator.of(&pair.guided)?;
-    let gain = guided_value - base_value;
-    let accepted = outcome.unwrap_or(opens(gain));
+    let mean =
+        |of: fn(&(f64, f64)) -> f64| values.iter().map(of).sum::<f64>() / values.len() as f64;
+    let gain = mean(|(base, guided)| guided - base);
+    let standard_error = standard_error(&values, gain);
+    let accepted = outcome.unwrap_or(clears(gain, standard_error, validate.margin));
     Ok(Verdict {
-        evaluator: validate.evaluator,
-        base_value: Some(base_value),
-        guided_value: Some(guided_value),
+        evaluator,
+        base_value: Some(mean(|(base, _)| *base)),
+        guided_value: Some(mean(|(_, guided)| *guided)),
         gain: Some(gain),
+        pairs: values.len(),
+        standard_error,
         accepted,
         reason: (!accepted).then_some(Reason::NotBetter),
     })
 }
 
-/// Whether the guided branch solved the task where the base did not, or the reverse. `None` when the
-/// outcomes are the same, or when one of them is unknown because its branch was cut.
+/// Why a pair cannot be valued, if it cannot.
+fn flaw_of(base: &Branch, guided: &Branch, validate: &Validate) -> Option<Reason> {
+    [(Side::Base, base), (Side::Guided, guided)].into_iter().find_map(|(side, branch)| {
+        incompleteness(branch, validate).map(|cause| Reason::Incomplete(side, cause))
+    })
+}
+
+/// The standard error of the mean gain of several pairs: sample deviation over the root of their number.
+fn standard_error(values: &[(f64, f64)], mean: f64) -> Option<f64> {
+    let count = values.len() as f64;
+    let squares: f64 = values.iter().map(|(base, guided)| (guided - base - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt())
+}
+
+/// Whether guided branches solved the task more often than base branches, or less often. `None` when they did equally
+/// often; a pair whose outcome is unknown because a branch was cut does not count.
 fn better_outcome(pair: &Pair) -> Option<bool> {
-    let branches = [&pair.base, &pair.guided];
-    let [base, guided] = branches.map(|branch| branch.end == BranchEnd::Ended { success: true });
-    let known = branches.iter().all(|branch| !branch.end.is_cut());
-    (known && base != guided).then_some(guided)
+    let known = pair.draws().filter(|(base, guided)| !base.end.is_cut() && !guided.end.is_cut());
+    let solved = |branch: &Branch| i64::from(branch.end == BranchEnd::Ended { success: true });
+    let balance: i64 = known.map(|(base, guided)| solved(guided) - solved(base)).sum();
+    (balance != 0).then_some(balance > 0)
 }
 
 fn drop_code(reason: ForkDrop) -> &'static str {

@@ -45,7 +45,7 @@ fn branch(continuation: &[Tokens]) -> Branch {
     } else {
         BranchEnd::Ended { success: false }
     };
-    Branch { response: turn(&mut draws(1), 0, 4), continuation, end }
+    Branch { response: turn(&mut draws(1), 0, 4), continuation, end, score: None }
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn evaluators_and_gate() {
         close(teacher_likelihood(&guided).expect("scored"), g.guided_likelihood);
         close(token_ratio(&base).expect("scored"), g.base_ratio);
         close(token_ratio(&guided).expect("scored"), g.guided_ratio);
-        let pair = Pair { base, guided, internalization_gap: None };
+        let pair = Pair { base, guided, internalization_gap: None, repeats: Vec::new() };
         let result = ForkResult::Pair(Box::new(pair));
         let verdict = judge(&FinishedFork { episode: 0, turn: 0, result }, &Validate::default())
             .expect("scored");

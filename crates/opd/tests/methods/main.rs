@@ -9,6 +9,7 @@ mod every_method;
 mod futurebridge;
 mod guided;
 mod lens;
+mod pairs;
 mod section3;
 
 use lens_opd::methods::{Driver, MethodName, MethodSections, RunFacts};

@@ -55,7 +55,7 @@ proptest! {
         let empty = base_turns == 0 || guided_turns == 0;
         let solved = BranchEnd::Ended { success: true };
         let better = guided_end == solved && base_end != solved;
-        let pair = Pair { base, guided, internalization_gap: None };
+        let pair = Pair { base, guided, internalization_gap: None, repeats: Vec::new() };
         let finished =
             FinishedFork { episode: 0, turn: 1, result: ForkResult::Pair(Box::new(pair)) };
         let verdict = judge(&finished, &rules).expect("scored");

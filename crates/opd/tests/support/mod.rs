@@ -59,6 +59,7 @@ pub(crate) fn of_tokens(number: usize, tokens: Vec<ScoredToken>) -> ScoredTurn {
         parsed: true,
         admissible: true,
         tokens,
+        action: None,
         dropped: None,
     }
 }
@@ -99,7 +100,7 @@ pub(crate) fn branch(stream: &mut Stream, fork_turn: usize, turns: usize, logpro
             turn
         })
         .collect();
-    Branch { response, continuation, end: BranchEnd::Horizon }
+    Branch { response, continuation, end: BranchEnd::Horizon, score: None }
 }
 
 /// A finished fork whose branches the teacher values at `base` and `guided`.
@@ -109,6 +110,7 @@ pub(crate) fn fork(seed: u64, episode: u64, turn: usize, base: f32, guided: f32)
         base: branch(&mut stream, turn, 3, base),
         guided: branch(&mut stream, turn, 3, guided),
         internalization_gap: None,
+        repeats: Vec::new(),
     };
     FinishedFork { episode, turn, result: ForkResult::Pair(Box::new(pair)) }
 }

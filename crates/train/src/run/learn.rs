@@ -1,18 +1,19 @@
 //! Optimizer steps: alone, or while the next batch is explored.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
 use lens_config::Config;
-use lens_engine::Engine;
+use lens_engine::{Engine, Observed};
 use lens_opd::objective::plan::LossTerms;
 
 use super::watch::Watchdog;
 use super::{Progress, Run, State};
 use crate::error::TrainError;
 use crate::files::write_atomically;
+use crate::meter::Meter;
 use crate::queue::Queue;
 use crate::run_log::RunLog;
 
@@ -34,14 +35,15 @@ impl Run {
         let (started, before, terms) = (Instant::now(), self.state.step, self.method.terms());
         let number = self.state.batch + 1;
         let tasks = self.order.batch(number, self.config.rollout.batch_size);
-        let models = self.engine.models();
+        let meter = Arc::new(Meter::default());
+        let models = Observed::new(self.engine.models(), meter.clone());
         let (sender, stages) = mpsc::channel();
         let Self { config, folder, rollout, method, engine, queue, log, state, watchdog, .. } =
             self;
         let engine = &mut **engine;
         let mut learning = Learning { config, folder, engine, queue, log, state, watchdog };
         let (explored, learned) = thread::scope(|scope| {
-            let models = &*models;
+            let models = &models;
             let explorer = scope.spawn(move || {
                 rollout.explore(method, models, number, tasks, &mut |stage| {
                     // Nobody listens any more once learning has failed.
@@ -64,7 +66,7 @@ impl Run {
         let seconds = learned?;
         let explored = explored.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         self.log.timing("learn", self.state.batch, seconds)?;
-        self.take(explored, before, &*models, started, progress)?;
+        self.take(explored, before, &models, meter.spent(), started, progress)?;
         self.publish(before)
     }
 
@@ -113,9 +115,11 @@ impl Learning<'_> {
             between(progress);
             let step = self.state.step + 1;
             let loss = &self.config.loss;
-            let batch = self.queue.pop(step, train.batch_size, train.max_staleness, loss, terms)?;
+            let limit = train.staleness.limit(train.max_staleness);
+            let batch = self.queue.pop(step, train.batch_size, limit, loss, terms)?;
             let Some(batch) = batch else { break };
             let report = self.engine.learn(&batch.rows)?;
+            self.state.spent.student += report.tokens as u64;
             self.log.step(self.state.batch, step, &report, batch.counts, batch.oldest_version)?;
             if report.skipped {
                 self.state.skipped += 1;

@@ -12,6 +12,7 @@ use lens_engine::{Deadline, Engine, Sampling};
 use lens_env::remote::options::ActionFormat;
 use lens_env::{Benchmark, Task};
 use lens_opd::methods::Driver;
+use lens_records::metrics::SpentTokens;
 
 use super::watch::Watchdog;
 use super::{METRICS_COPY, Progress, Run, RunInputs, State};
@@ -74,6 +75,7 @@ impl Run {
             skipped: 0,
             evaluated: None,
             best: None,
+            spent: SpentTokens::default(),
         };
         let mut queue = Queue::default();
         if begun {

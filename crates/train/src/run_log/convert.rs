@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use lens_agent::parse::ParseFailure;
-use lens_agent::{BranchLog, Episode, ForkRun};
+use lens_agent::{BranchLog, Episode, ForkRun, PairLog};
 use lens_engine::Codec;
 use lens_opd::diagnostics::support_by_depth;
 use lens_opd::episode::{Actor, ScoredToken, ScoredTurn};
 use lens_opd::methods::record::ForkRecord;
 use lens_opd::methods::rows::RowKind;
-use lens_opd::validate::fork::{Branch, BranchEnd, ForkKind, ForkResult};
+use lens_opd::validate::fork::{Branch, BranchEnd, Coupling, ForkKind, ForkResult};
 use lens_records::FORMAT;
-use lens_records::episodes::{BranchTurn, EpisodeLine, Favorites, ForkLine, Tokens, TurnLine};
+use lens_records::episodes::{
+    BranchTurn, EpisodeLine, Favorites, ForkLine, RepeatLine, Tokens, TurnLine,
+};
 use lens_records::metrics::{
     BatchLine, DepthSupport, EpisodeSummary, EvalLine, FocusMass, ForkRequest, ForkSummary,
     Measures, RolloutStats, TaskOutcome, TickLine, TokenCounts, Verdict,
@@ -174,8 +176,31 @@ fn fork_line(explored: &Explored, fork: &ForkRun, codec: &dyn Codec) -> ForkLine
         guided,
         base_end: pair.map(|pair| branch_end(pair.base.end)),
         guided_end: pair.map(|pair| branch_end(pair.guided.end)),
+        base_score: pair.and_then(|pair| pair.base.score),
+        guided_score: pair.and_then(|pair| pair.guided.score),
+        repeats: repeats(fork),
         record: record.map(fork_summary),
     }
+}
+
+/// The pairs after the first.
+fn repeats(fork: &ForkRun) -> Vec<RepeatLine> {
+    let mut judged = match &fork.finished.result {
+        ForkResult::Pair(pair) => pair.repeats.iter(),
+        ForkResult::Dropped(_) => [].iter(),
+    };
+    let line = |log: &PairLog| {
+        let judged = judged.next();
+        RepeatLine {
+            base: branch_turns(&log.base, judged.map(|repeat| &repeat.base)),
+            guided: branch_turns(&log.guided, judged.map(|repeat| &repeat.guided)),
+            base_end: judged.map(|repeat| branch_end(repeat.base.end)),
+            guided_end: judged.map(|repeat| branch_end(repeat.guided.end)),
+            base_score: judged.and_then(|repeat| repeat.base.score),
+            guided_score: judged.and_then(|repeat| repeat.guided.score),
+        }
+    };
+    fork.repeats.iter().map(line).collect()
 }
 
 fn branch_turns(log: &BranchLog, branch: Option<&Branch>) -> Vec<BranchTurn> {
@@ -195,6 +220,9 @@ fn branch_turns(log: &BranchLog, branch: Option<&Branch>) -> Vec<BranchTurn> {
             line.likelihood = line.tokens.content_mean(&line.tokens.teacher_logprobs);
             line.preferred = preferred(scored);
             line.content_tokens = Some(scored.content().count() as u64);
+            let action = scored.action.as_ref().filter(|action| !action.tokens.is_empty());
+            line.action_tokens =
+                action.map(|action| (action.tokens.start as u32, action.tokens.end as u32));
         }
         line
     });
@@ -227,11 +255,16 @@ fn fork_summary(record: &ForkRecord) -> ForkSummary {
             continuation_turns: request.continuation_turns as u64,
             score_temperature: request.temperature,
             divergence: request.divergence,
+            pairs: (request.pairs > 1).then_some(request.pairs as u64),
+            coupling: (request.coupling != Coupling::Independent).then(|| word(&request.coupling)),
+            play_on: request.play_on,
         },
         verdict: Verdict {
             base_value: verdict.base_value,
             guided_value: verdict.guided_value,
             gain: verdict.gain,
+            pairs: (request.pairs > 1).then_some(verdict.pairs as u64),
+            standard_error: verdict.standard_error,
             accepted: verdict.accepted,
         },
         reason: record.reason.clone(),
@@ -289,7 +322,13 @@ fn weights(explored: &Explored, episode: u64, turn: usize, kinds: &[RowKind]) ->
 /// The text of every token id in the line.
 fn token_text(line: &EpisodeLine, codec: &dyn Codec) -> BTreeMap<u32, String> {
     let mut texts = BTreeMap::new();
+    let repeats = |fork: &'_ ForkLine| {
+        let turns = fork.repeats.iter().flat_map(|repeat| repeat.base.iter().chain(&repeat.guided));
+        turns.cloned().collect::<Vec<_>>()
+    };
+    let repeated: Vec<BranchTurn> = line.forks.iter().flat_map(repeats).collect();
     let branches = line.forks.iter().flat_map(|fork| fork.base.iter().chain(&fork.guided));
+    let branches = branches.chain(&repeated);
     let columns =
         line.turns.iter().map(|turn| &turn.tokens).chain(branches.map(|turn| &turn.tokens));
     for tokens in columns {

@@ -162,11 +162,16 @@ fn fork_summary(batch: u64, episode: u64) -> ForkSummary {
             continuation_turns: 2,
             score_temperature: 1.0,
             divergence: 0.5,
+            pairs: None,
+            coupling: None,
+            play_on: false,
         },
         verdict: Verdict {
             base_value: Some(-1.0),
             guided_value: Some(-1.0 + gain),
             gain: Some(gain),
+            pairs: None,
+            standard_error: None,
             accepted,
         },
         reason: (!accepted).then(|| "not_better".to_owned()),
@@ -202,6 +207,7 @@ pub(crate) fn episode_line(batch: u64, episode: u64, size: &Size) -> EpisodeLine
             likelihood: (place > 0).then_some(value),
             preferred: None,
             content_tokens: Some(u64::from(size.tokens) - 1),
+            action_tokens: None,
         };
         (0..3).map(turn).collect()
     };
@@ -231,6 +237,9 @@ pub(crate) fn episode_line(batch: u64, episode: u64, size: &Size) -> EpisodeLine
             guided: branch("guided", -1.0 + gain(batch, episode)),
             base_end: Some("horizon".to_owned()),
             guided_end: Some("solved".to_owned()),
+            base_score: None,
+            guided_score: None,
+            repeats: Vec::new(),
             record: Some(fork_summary(batch, episode)),
         }],
         token_text: texts.collect(),

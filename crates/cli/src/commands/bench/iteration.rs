@@ -298,7 +298,13 @@ impl Iteration {
             loop {
                 let terms = method.terms();
                 let batch = queue
-                    .pop(step + 1, train.batch_size, train.max_staleness, loss, &terms)
+                    .pop(
+                        step + 1,
+                        train.batch_size,
+                        train.staleness.limit(train.max_staleness),
+                        loss,
+                        &terms,
+                    )
                     .map_err(|error| Failure::Runtime(error.into()))?;
                 let Some(batch) = batch else { break };
                 counts.trained_rows += batch.rows.len();

@@ -43,18 +43,20 @@ pub(super) fn costs(
     peak: f64,
 ) -> Result<Costs, Failure> {
     let (rollout, train) = (&config.rollout, &config.train);
-    let needs = Driver::new(config.method, &config.methods, config.facts(0))
-        .map_err(|error| Failure::User(error.into()))?
-        .needs();
+    let driver = Driver::new(config.method, &config.methods, config.facts(0))
+        .map_err(|error| Failure::User(error.into()))?;
+    let needs = driver.needs();
+    let validate = driver.validation().copied().unwrap_or_default();
     let reference = if needs.reference_actions { typical.reference } else { None };
     let played = walk(config, reference, &typical.episodes)?;
     let response = typical.response.min(rollout.max_response_tokens) as u64;
     let prompt_tokens = typical.prompt.min(rollout.max_prompt_tokens);
     let prompt = prompt_tokens as u64;
-    let future = 2 * config.methods.validate.continuation_turns as u64;
+    let branches = 2 * validate.pairs as u64;
+    let future = branches * validate.continuation_turns as u64;
     // With a hint both branches write a fork turn; a bridge is the teacher's, and the base branch acts again as it did.
     let (fork_turns, hints, bridges) = if needs.hints {
-        (played.forks * (future + 2), played.forks, 0)
+        (played.forks * (future + branches), played.forks, 0)
     } else {
         (played.forks * future, 0, played.forks)
     };

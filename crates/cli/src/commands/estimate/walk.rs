@@ -42,6 +42,7 @@ pub(super) fn walk(
     // Whole turns and forks are counted over the run, not batch by batch, so that roundings do not add up.
     let (mut by_student, mut by_teacher, mut forked) = (0.0, 0.0, 0.0);
     let mut queue: Vec<u64> = Vec::new();
+    let stale = train.staleness.limit(train.max_staleness);
     while step < train.steps {
         played.batches += 1;
         let slot = EpisodeSlot {
@@ -78,7 +79,7 @@ pub(super) fn walk(
         queue.extend(std::iter::repeat_n(step, rows));
         played.queued_rows = played.queued_rows.max(queue.len() as u64);
         while step < train.steps {
-            let pop = plan_train_batch(&queue, step + 1, train.batch_size, train.max_staleness);
+            let pop = plan_train_batch(&queue, step + 1, train.batch_size, stale);
             let gone = pop.train.len() + pop.stale.len();
             if pop.train.is_empty() {
                 queue.drain(..pop.stale.len());
