@@ -26,8 +26,23 @@ pub struct AuditSettings {
     pub pairs: u64,
     /// Continuation turns of the short and the long gate.
     pub turns: [u64; 2],
-    /// How the configured method judges: evaluator, coupling and pairs.
-    pub gate: String,
+    /// How the configured method judges.
+    pub gate: GateSettings,
+}
+
+/// A way to judge forks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GateSettings {
+    /// The evaluator.
+    pub evaluator: String,
+    /// `independent` or `common`.
+    pub coupling: String,
+    /// Pairs the gain is a mean of.
+    pub pairs: u64,
+    /// Standard errors above 0.
+    pub margin: f64,
+    /// Whether outcomes are weighed before values.
+    pub outcome_first: bool,
 }
 
 impl Versioned for AuditSettings {

@@ -5,6 +5,7 @@
 //! colors, and nothing writes files.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod compare;
 pub mod doctor;
 pub mod figures;

@@ -81,6 +81,11 @@ impl Inputs {
     }
 }
 
+/// The hash of a text, such as a configuration's.
+pub fn hash_text(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
+}
+
 fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> std::io::Result<()> {
     if !path.is_dir() {
         return hash_file(path, hasher);

@@ -11,7 +11,7 @@ pub mod diagnose;
 pub mod error;
 pub mod evaluate;
 pub mod files;
-mod inputs;
+pub mod inputs;
 pub mod iteration;
 mod meter;
 pub mod queue;

@@ -5,6 +5,7 @@ use std::io::Write;
 use crate::failure::Failure;
 
 pub(crate) mod alfworld;
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod data;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Sweep(sweep::Sweep),
     /// Measure the paper's section 3 on frozen students: support, gain, response to an update
     Diagnose(diagnose::Diagnose),
+    /// Measure what hints really change, and how well every gate and proposal rule finds it
+    Audit(audit::Audit),
     /// Collect the teacher's successful episodes, which backward curricula replay
     #[command(subcommand)]
     References(references::References),
@@ -98,6 +101,7 @@ impl Command {
             Self::Eval(eval) => eval.run(out),
             Self::Sweep(sweep) => sweep.run(out),
             Self::Diagnose(diagnose) => diagnose.run(out),
+            Self::Audit(audit) => audit.run(out),
             Self::References(command) => command.run(out),
             Self::View(view) => view.run(out),
             Self::Figures(figures) => figures.run(out),

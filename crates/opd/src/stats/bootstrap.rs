@@ -109,6 +109,40 @@ pub fn paired_difference(
     clustered_mean(&differences, resampling)
 }
 
+/// Bootstrap interval of any statistic, whole clusters resampled. Resamples in which the statistic is not defined do not
+/// count; `None` where it is not defined on the sample itself.
+pub fn clustered_statistic<T>(
+    items: &[T],
+    cluster: impl Fn(&T) -> u64,
+    resampling: &Resampling,
+    statistic: impl Fn(&[&T]) -> Option<f64>,
+) -> Option<Interval> {
+    let estimate = statistic(&items.iter().collect::<Vec<_>>())?;
+    let mut clusters: BTreeMap<u64, Vec<&T>> = BTreeMap::new();
+    for item in items {
+        clusters.entry(cluster(item)).or_default().push(item);
+    }
+    let clusters: Vec<Vec<&T>> = clusters.into_values().collect();
+    let key = StreamKey::new(resampling.seed, 0, resampling.index, Purpose::Bootstrap, 2);
+    let mut stream = key.open();
+    let mut found: Vec<f64> = (0..resampling.resamples)
+        .filter_map(|_| {
+            let mut drawn = Vec::with_capacity(items.len());
+            for _ in 0..clusters.len() {
+                let chosen = stream.below(clusters.len() as u64).unwrap_or(0) as usize;
+                drawn.extend(clusters[chosen].iter().copied());
+            }
+            statistic(&drawn)
+        })
+        .collect();
+    found.sort_by(f64::total_cmp);
+    if found.is_empty() {
+        return None;
+    }
+    let tail = (1.0 - resampling.level) / 2.0;
+    Some(Interval { estimate, low: quantile(&found, tail), high: quantile(&found, 1.0 - tail) })
+}
+
 /// Quantile of sorted values, linear between neighbors.
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let place = q * (sorted.len() - 1) as f64;
