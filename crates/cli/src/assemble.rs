@@ -3,13 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lens_config::schema::{Config, EngineName, WeightsName};
+use lens_config::schema::{
+    Config, EngineName, MomentsName, ProjectionName, RecomputeName, WeightsName,
+};
 use lens_engine::EngineError;
 use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner, NativePolicy};
 use lens_env::{Benchmark, EnvError, registry};
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{
+    AdamWConfig, LoraOptions, MomentFormat, Projection, Recompute, TrainerOptions,
+};
 
 use crate::failure::Failure;
 use crate::memory;
@@ -132,7 +136,44 @@ pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
             weight_decay: optimizer.weight_decay,
             clip: optimizer.grad_clip,
         },
-        recompute: config.train.recompute,
+        training: trainer_options(config),
+    }
+}
+
+/// What of the student is trained, and how memory is used.
+pub(crate) fn trainer_options(config: &Config) -> TrainerOptions {
+    let lora = &config.learner.lora;
+    TrainerOptions {
+        recompute: match config.train.recompute {
+            RecomputeName::Auto => Recompute::Auto,
+            RecomputeName::Always => Recompute::Always,
+            RecomputeName::Never => Recompute::Never,
+        },
+        moments: match config.optimizer.moments {
+            MomentsName::F32 => MomentFormat::F32,
+            MomentsName::Bf16 => MomentFormat::Bf16,
+            MomentsName::Int8 => MomentFormat::Int8,
+        },
+        lora: (lora.rank > 0).then(|| LoraOptions {
+            rank: lora.rank,
+            alpha: lora.alpha,
+            targets: lora.targets.iter().copied().map(projection).collect(),
+            seed: lora.seed,
+            bf16_base: config.student.weights != WeightsName::F32,
+        }),
+        ..TrainerOptions::default()
+    }
+}
+
+fn projection(name: ProjectionName) -> Projection {
+    match name {
+        ProjectionName::Q => Projection::Q,
+        ProjectionName::K => Projection::K,
+        ProjectionName::V => Projection::V,
+        ProjectionName::O => Projection::O,
+        ProjectionName::Gate => Projection::Gate,
+        ProjectionName::Up => Projection::Up,
+        ProjectionName::Down => Projection::Down,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lens_config::schema::{Config, EngineName, Model, TransferName};
+use lens_config::schema::{Config, EngineName, Model, RecomputeName, TransferName};
 
 use crate::failure::Failure;
 
@@ -222,8 +222,18 @@ fn torchrun(config: &Config) -> Result<Launch, Failure> {
     command.extend(words(["--host", &host, "--port", &port]));
     command.extend(words(["--token-file", &path_word(&learner.key_file)]));
     command.extend(words(["--token-budget", &learner.tokens_per_gpu.to_string()]));
-    if config.train.recompute {
-        command.push("--recompute".into());
+    match config.train.recompute {
+        RecomputeName::Auto => {}
+        RecomputeName::Always => command.push("--recompute".into()),
+        RecomputeName::Never => command.push("--no-recompute".into()),
+    }
+    let lora = &learner.lora;
+    if lora.rank > 0 {
+        let targets: Vec<String> = lora.targets.iter().map(ToString::to_string).collect();
+        command.extend(words(["--lora-rank", &lora.rank.to_string()]));
+        command.extend(words(["--lora-alpha", &lora.alpha.to_string()]));
+        command.extend(words(["--lora-targets", &targets.join(",")]));
+        command.extend(words(["--lora-seed", &lora.seed.to_string()]));
     }
     command.extend(learner.flags.iter().map(|flag| Value::from(flag.as_str())));
     let env = vec![("OMP_NUM_THREADS".to_owned(), "1".into())];
@@ -345,7 +355,8 @@ mod tests {
         config.learner.gpus = 4;
         config.learner.tokens_per_gpu = 8192;
         config.student.flags = vec!["--dtype".to_owned(), "float32".to_owned()];
-        config.learner.flags = vec!["--lora-rank=8".to_owned()];
+        config.learner.flags = vec!["--compute=bfloat16".to_owned()];
+        config.learner.lora.rank = 8;
         config
     }
 
@@ -378,7 +389,8 @@ mod tests {
             "CUDA_VISIBLE_DEVICES=4,5,6,7 OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 4",
             "--token-budget 8192",
             "--dtype float32",
-            "--lora-rank=8",
+            "--compute=bfloat16",
+            "--lora-rank 8 --lora-alpha 32 --lora-targets q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --lora-seed 0",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }

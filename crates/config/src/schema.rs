@@ -102,9 +102,33 @@ words! {
     }
 }
 
+words! {
+    /// How the optimizer's moments are kept.
+    MomentsName {
+        /// 32-bit floats.
+        F32 = "f32",
+        /// bfloat16, rounded at random so that the expected value is exact.
+        Bf16 = "bf16",
+        /// 8-bit codes with a scale per 256 values, rounded likewise.
+        Int8 = "int8",
+    }
+}
+
+words! {
+    /// Whether activations are computed again in the backward pass instead of kept.
+    RecomputeName {
+        /// Kept, except those of a row too long for the room there is.
+        Auto = "auto",
+        /// Computed again: slower, with less memory.
+        Always = "always",
+        /// Kept, however long a row is.
+        Never = "never",
+    }
+}
+
 mod engines;
 
-pub use engines::{EngineName, Learner, Model, TransferName};
+pub use engines::{EngineName, Learner, Lora, Model, ProjectionName, TransferName};
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -280,6 +304,9 @@ section! {
         weight_decay: f64 = 0.01,
         /// Global-norm gradient clipping.
         grad_clip: f64 = 1.0,
+        /// How the native engine keeps both moments: "f32", "bf16" or "int8". Fewer bits take less memory and change the
+        /// results a little; a resumed run continues with the same bits.
+        moments: MomentsName = MomentsName::F32,
     }
 }
 
@@ -328,8 +355,9 @@ section! {
         keep_checkpoints: usize = 3,
         /// Non-finite steps in a row that stop the run.
         max_skipped_steps: u32 = 3,
-        /// Whether activations are computed again in the backward pass instead of kept: slower, with less memory.
-        recompute: bool = false,
+        /// Whether activations are computed again in the backward pass instead of kept: "auto", "always" or "never".
+        #[serde(deserialize_with = "recompute")]
+        recompute: RecomputeName = RecomputeName::Auto,
         /// Whether the next explorer batch is played while the optimizer steps on the rows of the last one; rows are then
         /// one publication older, so `max_staleness` must allow for the steps of two batches, or they are dropped.
         overlap: bool = false,
@@ -377,6 +405,28 @@ impl Prompt {
         }
         PromptTemplate::read(&self.template).map(Some)
     }
+}
+
+/// Reads `train.recompute`; older files have true or false.
+fn recompute<'de, D: serde::Deserializer<'de>>(value: D) -> Result<RecomputeName, D::Error> {
+    struct Word;
+
+    impl serde::de::Visitor<'_> for Word {
+        type Value = RecomputeName;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "one of {}", RecomputeName::WORDS.join(", "))
+        }
+
+        fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<RecomputeName, E> {
+            Ok(if value { RecomputeName::Always } else { RecomputeName::Auto })
+        }
+
+        fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<RecomputeName, E> {
+            value.parse().map_err(E::custom)
+        }
+    }
+    value.deserialize_any(Word)
 }
 
 fn counted(key: &'static str, value: usize, most: u64) -> Result<(), OpdError> {

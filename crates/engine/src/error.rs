@@ -85,7 +85,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use lens_lm::kernels::packed::WeightFormat;
-    use lens_lm::train::AdamWConfig;
+    use lens_lm::train::{AdamWConfig, TrainerOptions};
     use lens_opd::objective::Loss;
 
     use super::*;
@@ -117,7 +117,7 @@ mod tests {
             format: WeightFormat::F32,
             loss: Loss::default(),
             optimizer: AdamWConfig::default(),
-            recompute: false,
+            training: TrainerOptions::default(),
         };
         let mut engine =
             NativeEngine::load(&model("qwen3"), &model("qwen2"), WeightFormat::F32, options)

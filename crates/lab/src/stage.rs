@@ -10,6 +10,7 @@ use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
 use lens_lm::init::FreshWeights;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::tokenizer::chatml_companions;
+use lens_lm::train::TrainerOptions;
 use lens_opd::objective::Loss;
 use lens_opd::random::{Purpose, StreamKey};
 use lens_train::sft::{Example, SftOptions, fine_tune};
@@ -101,7 +102,7 @@ impl Builder<'_> {
             format: WeightFormat::F32,
             loss: Loss::default(),
             optimizer: self.optimizer.adamw(),
-            recompute: false,
+            training: TrainerOptions::default(),
         }
     }
 

@@ -18,7 +18,7 @@ use lens_lab::recipe::Stage;
 use lens_lab::stage::Builder;
 use lens_lab::tiny;
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::methods::MethodName;
 use lens_opd::objective::Loss;
 use lens_train::checkpoint::Damaged;
@@ -100,7 +100,7 @@ fn engine(config: &Config) -> NativeEngine {
         format: WeightFormat::F32,
         loss: Loss { top_k: 8, ..config.loss },
         optimizer: AdamWConfig { lr: config.optimizer.lr, ..AdamWConfig::default() },
-        recompute: config.train.recompute,
+        training: TrainerOptions::default(),
     };
     let (student, teacher) = (&config.student.path, &config.teacher.path);
     NativeEngine::load(student, teacher, WeightFormat::F32, options).expect("it loads")
@@ -486,7 +486,7 @@ fn fine_tuning_asks_for_an_example_when_its_step_comes() {
         format: WeightFormat::F32,
         loss: Loss::default(),
         optimizer: AdamWConfig::default(),
-        recompute: false,
+        training: TrainerOptions::default(),
     };
     let mut learner = NativeLearner::load(&models().student, options).expect("a tiny student");
     let asked = Mutex::new(Vec::new());

@@ -16,7 +16,7 @@ use lens_engine::native::{LearnerOptions, NativeEngine};
 use lens_env::remote::{EnvironmentOptions, RemoteBenchmark, RemoteReport, SnapshotUse};
 use lens_env::{openenv, stdio};
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::validate::fork::ForkResult;
 use lens_train::iteration::Explored;
 use lens_train::{Finish, Opening, Progress, Run, RunInputs};
@@ -94,7 +94,7 @@ fn trained(benchmark: &Arc<RemoteBenchmark>, name: &str) -> (Pairs, String, Remo
         format: WeightFormat::F32,
         loss: config.loss,
         optimizer: AdamWConfig { lr: config.optimizer.lr, ..AdamWConfig::default() },
-        recompute: false,
+        training: TrainerOptions::default(),
     };
     let (student, teacher) = (&config.student.path, &config.teacher.path);
     let engine =

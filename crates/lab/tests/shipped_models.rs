@@ -15,7 +15,7 @@ use lens_lab::dagger;
 use lens_lab::recipe::Recipe;
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_train::diagnose::{Examination, Findings};
 use lens_train::references::References;
 use lens_train::run::{evaluator, rollout, rollout_config};
@@ -140,7 +140,7 @@ fn examined() -> (Findings, Vec<GenerateCall>) {
         format: WeightFormat::F32,
         loss: config.loss,
         optimizer: AdamWConfig { lr: 1e-4, ..AdamWConfig::default() },
-        recompute: false,
+        training: TrainerOptions::default(),
     };
     let (student, teacher) = (assets().join("student-small"), assets().join("teacher"));
     let engine =

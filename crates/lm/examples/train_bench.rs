@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use lens_lm::train::TrainerOptions;
 use lens_lm::train::bench::{BenchShape, run};
+use lens_lm::train::{Recompute, TrainerOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(share) = arguments.get(2) {
         shape.response_share = share.parse()?;
     }
-    let recompute = arguments.get(3).is_some_and(|word| word == "recompute");
+    let always = arguments.get(3).is_some_and(|word| word == "recompute");
+    let recompute = if always { Recompute::Always } else { Recompute::Auto };
     let result = run(&shape, TrainerOptions { recompute, ..TrainerOptions::default() }, steps)?;
     writeln!(std::io::stdout(), "{}", serde_json::to_string(&result)?)?;
     Ok(())

@@ -27,7 +27,7 @@ fn training_gives_the_same_bytes_with_every_instruction_set() {
             })
             .collect();
         let teacher = noise(config.vocab_size * width, 0.3, &mut stream);
-        let head = Some(Head { weight: &teacher, hidden: width });
+        let head = Some(Head { weight: (&teacher).into(), hidden: width });
         let heads = Heads { teacher: head, snapshot: head };
         let mut results = Isa::available().into_iter().map(|isa| {
             isa.activate();

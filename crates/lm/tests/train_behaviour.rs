@@ -5,7 +5,8 @@ mod train_common;
 use lens_lm::config::{Family, ModelConfig};
 use lens_lm::tensor::Parameters;
 use lens_lm::train::{
-    AdamWConfig, Head, Heads, LossKind, PromptedRow, RowLoss, TrainRow, Trainer, TrainerOptions,
+    AdamWConfig, Head, Heads, LossKind, PromptedRow, Recompute, RowLoss, TrainRow, Trainer,
+    TrainerOptions,
 };
 use train_common::*;
 
@@ -51,7 +52,7 @@ impl Setting {
     }
 
     fn heads(&self) -> Heads<'_> {
-        let head = Head { weight: &self.teacher, hidden: Self::TEACHER_WIDTH };
+        let head = Head { weight: (&self.teacher).into(), hidden: Self::TEACHER_WIDTH };
         Heads { teacher: Some(head), snapshot: Some(head) }
     }
 
@@ -103,7 +104,9 @@ fn recomputing_activations_changes_no_bit() {
         let setting = Setting::new(family, 4);
         let options = TrainerOptions::default();
         let kept = setting.train(options, 2);
-        assert!(kept == setting.train(TrainerOptions { recompute: true, ..options }, 2));
+        assert!(
+            kept == setting.train(TrainerOptions { recompute: Recompute::Always, ..options }, 2)
+        );
     }
 }
 
@@ -185,7 +188,7 @@ fn a_student_that_equals_its_teacher_has_zero_loss_and_zero_gradient() {
             .collect();
         let states = trainer.hidden_states(&prompts).expect("valid rows");
         let own = trainer.head().to_vec();
-        let head = Head { weight: &own, hidden: setting.config.hidden_size };
+        let head = Head { weight: (&own).into(), hidden: setting.config.hidden_size };
         let heads = Heads { teacher: Some(head), snapshot: Some(head) };
         let rows: Vec<TrainRow> = setting
             .rows

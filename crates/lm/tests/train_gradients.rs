@@ -39,8 +39,8 @@ fn check(config: &ModelConfig, kinds: &[Kind], seed: u64) {
     let teacher = noise(TEACHER_ROWS * TEACHER_WIDTH, 0.5, &mut stream);
     let snapshot = noise(TEACHER_ROWS * TEACHER_WIDTH, 0.5, &mut stream);
     let heads = Heads {
-        teacher: Some(Head { weight: &teacher, hidden: TEACHER_WIDTH }),
-        snapshot: Some(Head { weight: &snapshot, hidden: TEACHER_WIDTH }),
+        teacher: Some(Head { weight: (&teacher).into(), hidden: TEACHER_WIDTH }),
+        snapshot: Some(Head { weight: (&snapshot).into(), hidden: TEACHER_WIDTH }),
     };
     let rows: Vec<_> = kinds
         .iter()

@@ -54,7 +54,7 @@ fn every_loss_and_its_gradient_by_the_logits_equal_the_reference() {
     let head = parameters["lm_head.weight"].data.clone();
     let mut stream = stream(2);
     let reference_head = noise(VOCAB * REFERENCE_WIDTH, 1.0, &mut stream);
-    let reference = Head { weight: &reference_head, hidden: REFERENCE_WIDTH };
+    let reference = Head { weight: (&reference_head).into(), hidden: REFERENCE_WIDTH };
     let heads = Heads { teacher: Some(reference), snapshot: Some(reference) };
     let clip = Loss { kl_coef: 0.8, clip: 0.2, dual_clip: 3.0, ..Loss::default() };
     let options = TrainerOptions { real_vocab: Some(REAL), ..TrainerOptions::default() };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use lens_opd::OpdError;
 use lens_opd::methods::Driver;
 use lens_opd::objective::Estimator;
-use lens_opd::parameter::{count, number, require};
+use lens_opd::parameter::{count, number, positive, require};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,12 +25,33 @@ words! {
     }
 }
 
+words! {
+    /// A linear layer of a model's blocks.
+    ProjectionName {
+        /// Queries.
+        Q = "q_proj",
+        /// Keys.
+        K = "k_proj",
+        /// Values.
+        V = "v_proj",
+        /// Attention's output.
+        O = "o_proj",
+        /// The feed-forward layer's gate.
+        Gate = "gate_proj",
+        /// The feed-forward layer's input.
+        Up = "up_proj",
+        /// The feed-forward layer's output.
+        Down = "down_proj",
+    }
+}
+
 section! {
     /// A model in a Hugging Face directory, and who runs it.
     Model {
         /// The directory; of a served model, its tokenizer and configuration are read here.
         path: PathBuf = PathBuf::new(),
-        /// How the native engine holds its weights for generation and scoring; training always keeps f32 masters.
+        /// How the native engine holds its weights for generation and scoring; what is trained is
+        /// always f32, and a model frozen under adapters (`learner.lora`) is kept in f32 or, with "bf16" and "int8", in bf16.
         weights: WeightsName = WeightsName::F32,
         /// Who runs it: "native", "vllm" or "sglang"; a teacher that only scores may be in the worker, "torch".
         engine: EngineName = EngineName::Native,
@@ -64,6 +85,28 @@ words! {
 }
 
 section! {
+    /// Low-rank adapters, trained instead of the student's own weights. Published and saved students have them merged in.
+    Lora {
+        /// The rank of every adapter; 0 means that the whole student is trained.
+        rank: usize = 0,
+        /// The adapters' product is multiplied by `alpha / rank`.
+        alpha: f64 = 32.0,
+        /// The layers that have one.
+        targets: Vec<ProjectionName> = vec![
+            ProjectionName::Q,
+            ProjectionName::K,
+            ProjectionName::V,
+            ProjectionName::O,
+            ProjectionName::Gate,
+            ProjectionName::Up,
+            ProjectionName::Down,
+        ],
+        /// Names the adapters' initial values.
+        seed: u64 = 0,
+    }
+}
+
+section! {
     /// Who trains the student.
     Learner {
         /// "native" (this machine's CPU) or "torch" (the training worker).
@@ -89,6 +132,8 @@ section! {
         flags: Vec<String> = Vec::new(),
         /// Seconds one command may take.
         timeout_seconds: u64 = 3600,
+        /// Low-rank adapters, trained instead of the student's own weights.
+        lora: Lora = Lora::default(),
     }
 }
 
@@ -154,6 +199,23 @@ fn share(key: &'static str, value: f64) -> Result<(), OpdError> {
     number(key, value, 0.05..=1.0)
 }
 
+impl Lora {
+    fn check(&self) -> Result<(), OpdError> {
+        count("learner.lora.rank", self.rank as u64, 0..=65_536)?;
+        positive("learner.lora.alpha", self.alpha, 1e6)?;
+        let listed: Vec<String> = self.targets.iter().map(ToString::to_string).collect();
+        let mut distinct = listed.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        require(
+            "learner.lora.targets",
+            format!("[{}]", listed.join(", ")),
+            !listed.is_empty() && distinct.len() == listed.len(),
+            || format!("one or more of {}, each once", ProjectionName::WORDS.join(", ")),
+        )
+    }
+}
+
 impl Learner {
     fn check(&self) -> Result<(), OpdError> {
         let torch = self.engine == EngineName::Torch;
@@ -176,6 +238,7 @@ impl Learner {
         require("learner.transfer", self.transfer, torch || !nccl, || {
             "\"disk\" with learner.engine = \"native\"".to_owned()
         })?;
+        self.lora.check()?;
         count("learner.gpus", self.gpus as u64, 1..=4096)?;
         count("learner.tokens_per_gpu", self.tokens_per_gpu, 1..=100_000_000)?;
         count("learner.timeout_seconds", self.timeout_seconds, 1..=86_400)

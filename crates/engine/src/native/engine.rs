@@ -63,6 +63,16 @@ impl NativeEngine {
         self.student_cache = Some(shares[0]);
     }
 
+    /// Publishes the weights of this moment, in the memory of the student before unless something still refers to it.
+    fn renew(&mut self) -> Result<(), EngineError> {
+        if let Some(student) = Arc::get_mut(&mut self.published).and_then(NativeModels::own_student)
+        {
+            return self.learner.snapshot_into(student);
+        }
+        self.published = models(&mut self.learner, &self.teacher, self.student_cache)?;
+        Ok(())
+    }
+
     /// The learner itself.
     pub fn learner(&self) -> &NativeLearner {
         &self.learner
@@ -104,7 +114,7 @@ impl Engine for NativeEngine {
     }
 
     fn publish(&mut self, kept: &[&Target]) -> Result<(), EngineError> {
-        self.published = models(&mut self.learner, &self.teacher, self.student_cache)?;
+        self.renew()?;
         let versions = kept.iter().filter_map(|target| match &target.0 {
             Kind::Snapshot { version, .. } => Some(*version),
             _ => None,
@@ -140,7 +150,7 @@ impl Engine for NativeEngine {
         let targets = targets::load(&state, saved)?;
         let needed = targets::versions(&targets.iter().collect::<Vec<_>>());
         self.learner.load_state(&folder.join("model"), &state, &needed)?;
-        self.published = models(&mut self.learner, &self.teacher, self.student_cache)?;
+        self.renew()?;
         Ok(targets)
     }
 }

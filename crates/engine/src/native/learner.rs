@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use lens_lm::checkpoint::{Checkpoint, Dtype, ModelFiles, SaveOptions, save};
+use lens_lm::checkpoint::{
+    Checkpoint, Dtype, ModelFiles, SaveOptions, read_adapter, save, save_adapter,
+};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::model::Model;
 use lens_lm::tensor::Parameters;
 use lens_lm::train::{
-    AdamWConfig, Head, Heads, LossKind, LossReport, RowLoss, TrainRow, Trainer, TrainerOptions,
+    AdamWConfig, Head, Heads, LossKind, LossReport, OwnedValues, RowLoss, TrainError, TrainRow,
+    Trainer, TrainerOptions, Values,
 };
 use lens_opd::objective::Loss;
 use lens_opd::objective::buckets::TAIL_FLOOR;
@@ -30,8 +33,8 @@ pub struct LearnerOptions {
     pub loss: Loss,
     /// AdamW.
     pub optimizer: AdamWConfig,
-    /// Whether activations are computed again in the backward pass instead of kept.
-    pub recompute: bool,
+    /// What is trained and how its memory is used; the learner sets `real_vocab` itself.
+    pub training: TrainerOptions,
 }
 
 /// A student that learns on this machine.
@@ -42,17 +45,18 @@ pub struct NativeLearner {
     options: LearnerOptions,
     real_vocab: usize,
     teacher: Option<Arc<NativePolicy>>,
-    teacher_head: Vec<f32>,
-    /// Output heads of the snapshots that waiting rows refer to.
+    teacher_head: OwnedValues,
+    /// Output heads of the snapshots that waiting rows refer to; none where the head is frozen, and so the same in all.
     heads: BTreeMap<u64, Arc<Vec<f32>>>,
 }
 
 impl NativeLearner {
     /// Loads a student without a teacher; see [`NativeLearner::learn_from`].
     pub fn load(directory: &Path, options: LearnerOptions) -> Result<Self, EngineError> {
-        let checkpoint = Checkpoint::open(directory)?;
-        let parameters = checkpoint.read_parameters()?;
-        Self::fresh(checkpoint.files, parameters, options)
+        let Checkpoint { files, weights, .. } = Checkpoint::open(directory)?;
+        Self::build(files, options, |files, options| {
+            Ok(Trainer::load(files.config.clone(), &weights, options)?)
+        })
     }
 
     /// Gives the learner a teacher on this machine. It must share the token map; nothing has been learned yet.
@@ -62,11 +66,8 @@ impl NativeLearner {
         files: &Checkpoint,
     ) -> Result<(), EngineError> {
         let real_vocab = super::shared_tokens(&self.codec, teacher.native_codec())?;
-        if real_vocab != self.real_vocab {
-            let parameters = self.trainer.parameters();
-            self.trainer = trainer(&self.files, parameters, &self.options, real_vocab)?;
-            self.real_vocab = real_vocab;
-        }
+        self.trainer.set_real_vocab(real_vocab)?;
+        self.real_vocab = real_vocab;
         self.teacher_head = read_head(files)?;
         self.teacher = Some(teacher);
         Ok(())
@@ -78,17 +79,27 @@ impl NativeLearner {
         parameters: Parameters,
         options: LearnerOptions,
     ) -> Result<Self, EngineError> {
+        Self::build(files, options, |files, options| {
+            Ok(Trainer::new(files.config.clone(), parameters, options)?)
+        })
+    }
+
+    fn build(
+        files: ModelFiles,
+        options: LearnerOptions,
+        trainer: impl FnOnce(&ModelFiles, TrainerOptions) -> Result<Trainer, EngineError>,
+    ) -> Result<Self, EngineError> {
         let codec = Arc::new(NativeCodec::new(&files)?);
         let real_vocab = codec.tokenizer().real_tokens();
-        let trainer = trainer(&files, parameters, &options, real_vocab)?;
+        let training = TrainerOptions { real_vocab: Some(real_vocab), ..options.training };
         Ok(Self {
-            trainer,
+            trainer: trainer(&files, training)?,
             files,
             codec,
             options,
             real_vocab,
             teacher: None,
-            teacher_head: Vec::new(),
+            teacher_head: OwnedValues::F32(Vec::new()),
             heads: BTreeMap::new(),
         })
     }
@@ -100,8 +111,7 @@ impl NativeLearner {
 
     /// Writes the model in a storage type of the caller's choice.
     pub fn save_model_as(&self, directory: &Path, dtype: Dtype) -> Result<(), EngineError> {
-        let parameters = self.trainer.parameters();
-        Ok(save(directory, &self.files, &parameters, &SaveOptions::new(dtype))?)
+        Ok(save(directory, &self.files, &self.trainer, &SaveOptions::new(dtype))?)
     }
 
     /// How it learns.
@@ -179,27 +189,22 @@ fn top_k_loss(top: &TopTokens) -> RowLoss {
     RowLoss::ReverseKlTopK { k: top.k, ids, logps, tail_logps: tails.collect() }
 }
 
-fn trainer(
-    files: &ModelFiles,
-    parameters: Parameters,
-    options: &LearnerOptions,
-    real_vocab: usize,
-) -> Result<Trainer, EngineError> {
-    let trainer_options = TrainerOptions {
-        recompute: options.recompute,
-        real_vocab: Some(real_vocab),
-        ..TrainerOptions::default()
-    };
-    Ok(Trainer::new(files.config.clone(), parameters, trainer_options)?)
-}
-
-fn read_head(checkpoint: &Checkpoint) -> Result<Vec<f32>, EngineError> {
+fn read_head(checkpoint: &Checkpoint) -> Result<OwnedValues, EngineError> {
     let name = if checkpoint.files.config.tied_head {
         "model.embed_tokens.weight"
     } else {
         "lm_head.weight"
     };
-    Ok(checkpoint.read_tensor(name)?.data)
+    Ok(checkpoint.read_matrix(name)?)
+}
+
+/// The folder of saved adapters.
+const ADAPTER: &str = "adapter";
+
+/// Which part of a checkpoint with adapters could not be used.
+enum Unread {
+    Adapter(EngineError),
+    Optimizer(TrainError),
 }
 
 /// The file of a snapshot's output head.
@@ -230,10 +235,8 @@ impl NativeLearner {
             report.skipped = step.skipped_non_finite;
             Ok(report)
         });
-        if learned.is_err() {
-            // The rows before the one at fault have left their gradient.
-            self.trainer.drop_gradient();
-        }
+        // Between steps the models play; also the rows before one at fault have left their gradient.
+        self.trainer.release();
         learned
     }
 
@@ -252,14 +255,17 @@ impl NativeLearner {
         for (version, rows) in self.grouped(rows)? {
             let snapshot = match version {
                 None => None,
+                // The trainer knows the one head that all snapshots share.
+                Some(_) if self.head_is_frozen() => None,
                 Some(version) => Some(self.heads.get(&version).cloned().ok_or_else(|| {
                     EngineError::Request(format!("the output head of snapshot {version} is gone"))
                 })?),
             };
             let heads = Heads {
-                teacher: teacher_width.map(|hidden| Head { weight: &self.teacher_head, hidden }),
+                teacher: teacher_width
+                    .map(|hidden| Head { weight: self.teacher_head.view(), hidden }),
                 snapshot: snapshot.as_ref().map(|weight| Head {
-                    weight: weight.as_slice(),
+                    weight: Values::F32(weight),
                     hidden: self.files.config.hidden_size,
                 }),
             };
@@ -302,36 +308,72 @@ impl NativeLearner {
         Ok(groups)
     }
 
-    /// A frozen copy of the weights as they are now.
+    /// Whether every snapshot has the same output head.
+    fn head_is_frozen(&self) -> bool {
+        self.trainer.lora().is_some()
+    }
+
+    /// Keeps the output head of this moment for rows that will refer to it.
+    fn keep_head(&mut self) {
+        if !self.head_is_frozen() {
+            let version = self.trainer.steps();
+            self.heads.entry(version).or_insert_with(|| Arc::new(self.trainer.head().to_vec()));
+        }
+    }
+
+    /// A frozen copy of the weights as they are now, adapters added in.
     pub fn snapshot(&mut self) -> Result<NativePolicy, EngineError> {
-        let version = self.trainer.steps();
-        self.heads.entry(version).or_insert_with(|| Arc::new(self.trainer.head().to_vec()));
-        let model =
-            Model::new(&self.files.config, &self.trainer.parameters(), self.options.format)?;
-        Ok(NativePolicy::new(model, self.codec.clone(), version, self.real_vocab))
+        self.keep_head();
+        let model = Model::load(&self.files.config, &self.trainer, self.options.format)?;
+        Ok(NativePolicy::new(model, self.codec.clone(), self.trainer.steps(), self.real_vocab))
+    }
+
+    /// [`NativeLearner::snapshot`] in the memory of an older one, which is gone afterwards.
+    pub(super) fn snapshot_into(&mut self, policy: &mut NativePolicy) -> Result<(), EngineError> {
+        self.keep_head();
+        policy.renew(&self.trainer, self.trainer.steps())
     }
 
     /// About how many bytes one checkpoint takes.
     pub fn checkpoint_bytes(&self) -> u64 {
-        // Weights and two moments, four bytes each, and the heads of the snapshots rows may refer to.
         let parameters = self.files.config.parameter_count() as u64;
+        if let Some(lora) = self.trainer.lora() {
+            // The merged model; the adapters and two moments of each.
+            let model = parameters * self.model_dtype().size() as u64;
+            return model + 12 * lora.parameter_count(&self.files.config) as u64;
+        }
+        // Weights and two moments, four bytes each, and the heads of the snapshots rows may refer to.
         let head = (self.files.config.vocab_size * self.files.config.hidden_size) as u64;
         4 * (3 * parameters + 3 * head)
     }
 
-    /// Writes the model as a Hugging Face directory.
-    pub fn save_model(&self, directory: &Path) -> Result<(), EngineError> {
-        self.save_model_as(directory, Dtype::F32)
+    /// How the model of a checkpoint is stored: exactly, unless it is a copy that nothing resumes from and that is
+    /// published in bf16 anyway.
+    fn model_dtype(&self) -> Dtype {
+        if self.head_is_frozen() && self.options.format == WeightFormat::Bf16 {
+            Dtype::Bf16
+        } else {
+            Dtype::F32
+        }
     }
 
-    /// Writes into `state` what else is needed to resume exactly: the optimizer's state, and the output heads of the
-    /// snapshots in `heads`, which rows still refer to.
+    /// Writes the model, adapters added in, as a Hugging Face directory.
+    pub fn save_model(&self, directory: &Path) -> Result<(), EngineError> {
+        self.save_model_as(directory, self.model_dtype())
+    }
+
+    /// Writes into `state` what else is needed to resume exactly: the optimizer's state, the adapters in PEFT's layout where
+    /// they are trained, and the output heads of the snapshots in `heads`, which rows still refer to.
     pub fn save_state(&self, state: &Path, heads: &[u64]) -> Result<(), EngineError> {
         let write = |name: String, bytes: &[u8]| {
             let path = state.join(name);
             std::fs::write(&path, bytes).map_err(EngineError::state(&path))
         };
         write("optimizer.safetensors".to_owned(), &self.trainer.optimizer_state()?)?;
+        if let Some(lora) = self.trainer.lora() {
+            let (folder, tensors) = (state.join(ADAPTER), self.trainer.adapter_tensors());
+            save_adapter(&folder, &self.files.name(), lora, &tensors)?;
+        }
         for version in heads {
             if let Some(head) = self.heads.get(version) {
                 let bytes: Vec<u8> = head.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -350,17 +392,27 @@ impl NativeLearner {
         needed: &[u64],
     ) -> Result<(), EngineError> {
         let read = |path: &Path| std::fs::read(path).map_err(EngineError::state(path));
-        let checkpoint = Checkpoint::open(model)?;
-        if checkpoint.files.config != self.files.config {
+        let config = ModelFiles::read(model)?.config;
+        if config != self.files.config {
             return Err(EngineError::unusable(model, "it is a model of another shape".to_owned()));
         }
-        let parameters = checkpoint.read_parameters()?;
-        let mut fresh = trainer(&self.files, parameters, &self.options, self.real_vocab)
-            .map_err(|error| EngineError::unusable(model, error.to_string()))?;
         let path = state.join("optimizer.safetensors");
-        fresh
-            .load_optimizer_state(&read(&path)?)
-            .map_err(|error| EngineError::unusable(&path, error.to_string()))?;
+        let optimizer = read(&path)?;
+        let unusable = |error: TrainError| EngineError::unusable(&path, error.to_string());
+        if self.head_is_frozen() {
+            return self.load_adapters(&state.join(ADAPTER), &optimizer).map_err(
+                |error| match error {
+                    Unread::Adapter(error) => error,
+                    Unread::Optimizer(error) => unusable(error),
+                },
+            );
+        }
+        let weights = Checkpoint::open(model)?.weights;
+        let training =
+            TrainerOptions { real_vocab: Some(self.real_vocab), ..self.options.training };
+        let mut fresh = Trainer::load(config, &weights, training)
+            .map_err(|error| EngineError::unusable(model, error.to_string()))?;
+        fresh.load_optimizer_state(&optimizer).map_err(unusable)?;
         let mut heads = BTreeMap::new();
         for &version in needed {
             let path = state.join(head_file(version));
@@ -378,6 +430,21 @@ impl NativeLearner {
         }
         (self.trainer, self.heads) = (fresh, heads);
         Ok(())
+    }
+
+    /// Takes over saved adapters and their optimizer's state: the frozen model is there already.
+    fn load_adapters(&mut self, folder: &Path, optimizer: &[u8]) -> Result<(), Unread> {
+        let Some(lora) = self.trainer.lora() else { return Ok(()) };
+        let found = read_adapter(folder, lora).map_err(|error| Unread::Adapter(error.into()))?;
+        let before = self.trainer.adapter_tensors();
+        self.trainer
+            .set_adapters(&found)
+            .map_err(|error| Unread::Adapter(EngineError::unusable(folder, error.to_string())))?;
+        self.trainer.load_optimizer_state(optimizer).map_err(|error| {
+            // What was there before fits.
+            let _ = self.trainer.set_adapters(&before);
+            Unread::Optimizer(error)
+        })
     }
 
     /// Forgets the output heads of snapshots older than `version`.

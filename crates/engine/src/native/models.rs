@@ -37,6 +37,11 @@ impl NativeModels {
         &self.student
     }
 
+    /// The student, if nothing else refers to it.
+    pub(super) fn own_student(&mut self) -> Option<&mut NativePolicy> {
+        Arc::get_mut(&mut self.student)
+    }
+
     fn options(&self) -> PairOptions {
         PairOptions { real_vocab: Some(self.teacher.real_vocab()), ..PairOptions::default() }
     }

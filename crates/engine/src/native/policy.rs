@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lens_lm::cache::PrefixCache;
-use lens_lm::checkpoint::Checkpoint;
+use lens_lm::checkpoint::{Checkpoint, TensorSource};
 use lens_lm::generate::{self, GenerateOptions, GenerateRequest, generate_with};
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::model::Model;
@@ -57,6 +57,19 @@ impl NativePolicy {
     /// Bounds the bytes of keys and values, kept and in flight; what was kept is forgotten.
     pub fn limit_cache(&self, bytes: usize) {
         *self.prefix() = PrefixCache::new(bytes);
+    }
+
+    /// Takes over other values of the same weights as version `version`; keys and values kept of the old ones are forgotten.
+    pub(super) fn renew(
+        &mut self,
+        weights: &dyn TensorSource,
+        version: u64,
+    ) -> Result<(), EngineError> {
+        let bytes = self.prefix().budget_bytes();
+        self.limit_cache(bytes);
+        self.model.refresh_from(weights)?;
+        self.version = version;
+        Ok(())
     }
 
     /// The model itself.

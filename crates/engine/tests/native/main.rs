@@ -12,7 +12,7 @@ use lens_engine::{
 };
 use lens_lm::error::LmError;
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::objective::{Estimator, Loss};
 use lens_opd::random::{Purpose, StreamKey};
 
@@ -28,7 +28,7 @@ fn options(estimator: Estimator) -> LearnerOptions {
         format: WeightFormat::F32,
         loss: Loss { estimator, top_k: 8, ..Loss::default() },
         optimizer: AdamWConfig { lr: 1e-2, ..AdamWConfig::default() },
-        recompute: false,
+        training: TrainerOptions::default(),
     }
 }
 

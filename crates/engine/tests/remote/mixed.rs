@@ -6,7 +6,7 @@ use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner};
 use lens_engine::remote::{RemoteModels, ServedTeacherEngine, ServerKind};
 use lens_engine::{Deadline, Engine, LearnRow, Models, ScoreCall};
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::objective::{Estimator, Loss};
 
 use crate::inference::{Fake, lab};
@@ -23,7 +23,7 @@ pub(crate) fn learner_options() -> LearnerOptions {
             weight_decay: 0.01,
             clip: 1.0,
         },
-        recompute: false,
+        training: TrainerOptions::default(),
     }
 }
 

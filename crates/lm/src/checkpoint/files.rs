@@ -47,6 +47,14 @@ impl ModelFiles {
         Self { config, config_json, companions }
     }
 
+    /// The name or folder the model was made under, as `config.json` tells; else where its files came from.
+    pub fn name(&self) -> String {
+        match self.config_json.get("_name_or_path").and_then(Value::as_str) {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => self.companions.path("").display().to_string(),
+        }
+    }
+
     /// Loads the tokenizer, and checks that the model has a row for each of its tokens.
     pub fn tokenizer(&self) -> Result<Tokenizer, LmError> {
         let path = self.companions.path("tokenizer.json");

@@ -4,6 +4,7 @@
 //! are read after that, whole ([`Checkpoint::read_parameters`]) or in pieces ([`TensorSource::read_values`]), so that a
 //! model that does not fit is refused before memory is spent on it.
 
+mod adapter;
 mod companions;
 mod dtype;
 mod files;
@@ -15,6 +16,7 @@ pub(crate) mod write;
 
 use std::path::{Path, PathBuf};
 
+pub use adapter::{read_adapter, save_adapter};
 pub use companions::{Companions, GenerationConfig};
 pub use dtype::Dtype;
 pub use files::ModelFiles;
@@ -22,8 +24,15 @@ pub use hf_config::ModelTokens;
 pub use save::{SaveOptions, save};
 pub use weights::Weights;
 
+use half::slice::HalfFloatSliceExt;
+
 use crate::error::LmError;
 use crate::tensor::{Parameters, Tensor};
+use crate::train::OwnedValues;
+use safetensors::Entry;
+
+/// Values read at a time where they are kept in 16 bits.
+const PIECE: usize = 1 << 22;
 
 /// Something that can hand out a model's tensors under their Hugging Face names, in pieces, as f32.
 pub trait TensorSource {
@@ -89,6 +98,23 @@ impl Checkpoint {
         let mut tensor = Tensor::zeros(&entry.shape);
         self.weights.read_f32(name, 0, &mut tensor.data)?;
         Ok(tensor)
+    }
+
+    /// Reads one matrix for products, in bf16 where it is stored so, which loses nothing, else in f32.
+    pub fn read_matrix(&self, name: &str) -> Result<OwnedValues, LmError> {
+        let stored = self.weights.entry(name).map(|entry| entry.dtype.clone());
+        if stored != Some(Ok(Dtype::Bf16)) {
+            return Ok(OwnedValues::F32(self.read_tensor(name)?.data));
+        }
+        let count = self.weights.entry(name).map_or(0, Entry::values);
+        let mut values = vec![half::bf16::ZERO; count];
+        let mut piece = vec![0.0; PIECE.min(count)];
+        for (index, out) in values.chunks_mut(PIECE).enumerate() {
+            let piece = &mut piece[..out.len()];
+            self.weights.read_f32(name, index * PIECE, piece)?;
+            out.convert_from_f32_slice(piece);
+        }
+        Ok(OwnedValues::Bf16(values))
     }
 
     /// Reads every parameter, widened to f32.

@@ -12,6 +12,7 @@ use super::safetensors::NonFinite;
 use super::weights::{INDEX, SINGLE};
 use super::write;
 use crate::error::LmError;
+use crate::tensor::Parameters;
 
 /// Values converted at a time.
 const PIECE: usize = 1 << 20;
@@ -111,6 +112,23 @@ fn write_weights(
     Ok(written)
 }
 
+/// Writes all tensors of a map as one file.
+pub(super) fn write_tensors(
+    path: &Path,
+    tensors: &Parameters,
+    dtype: Dtype,
+) -> Result<(), LmError> {
+    let planned: Vec<Planned> = tensors
+        .iter()
+        .map(|(name, tensor)| Planned {
+            name: name.clone(),
+            shape: tensor.shape.clone(),
+            bytes: (tensor.len() * dtype.size()) as u64,
+        })
+        .collect();
+    write_shard(path, &planned, tensors, dtype)
+}
+
 fn write_shard(
     path: &Path,
     tensors: &[Planned],
@@ -190,6 +208,6 @@ fn remove_outdated(directory: &Path, written: &[String]) -> Result<(), LmError> 
 }
 
 /// Two spaces of indentation and a final newline, as Hugging Face writes JSON.
-fn pretty(value: &Value) -> String {
+pub(super) fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

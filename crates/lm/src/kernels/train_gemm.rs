@@ -11,7 +11,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::dispatch::Isa;
-use super::train_matrix::{MatMut, MatRef};
+use super::train_matrix::{MatMut, MatRef, Widen};
 use super::train_tile::{Left, PANEL, run_block, strip_rows};
 
 /// Inner indices per block: a block of a panel stays in the first-level cache.
@@ -53,12 +53,25 @@ impl<'a> Panels<'a> {
     }
 
     /// [`Self::pack`] by all threads.
-    pub(crate) fn par_pack(buffer: &'a mut [f32], b: MatRef<'_>) -> Self {
+    pub(crate) fn par_pack<T: Widen>(buffer: &'a mut [f32], b: MatRef<'_, T>) -> Self {
+        Self::par_pack_sum(buffer, b, &[])
+    }
+
+    /// [`Self::par_pack`] of `b` plus products of low rank, each value rounded once after its sum.
+    pub(crate) fn par_pack_sum<T: Widen>(
+        buffer: &'a mut [f32],
+        b: MatRef<'_, T>,
+        added: &[LowRank<'_>],
+    ) -> Self {
         let data = &mut buffer[..panels_len(b.rows, b.cols)];
-        data.par_chunks_exact_mut((b.rows * PANEL).max(1))
-            .enumerate()
-            .with_min_len(4)
-            .for_each(|(panel, out)| pack_panel(out, b, panel * PANEL));
+        data.par_chunks_exact_mut((b.rows * PANEL).max(1)).enumerate().with_min_len(4).for_each(
+            |(panel, out)| {
+                pack_panel(out, b, panel * PANEL);
+                for part in added {
+                    part.add_to_panel(out, panel * PANEL);
+                }
+            },
+        );
         Self { data, stored: b.rows, depth: b.rows, cols: b.cols }
     }
 
@@ -86,8 +99,53 @@ impl<'a> Panels<'a> {
     }
 }
 
+/// The product `left * right` of low rank, which is added to the block of a matrix that begins at (`row`, `col`).
+#[derive(Clone, Copy)]
+pub(crate) struct LowRank<'a> {
+    /// Rows of the block x rank.
+    pub(crate) left: MatRef<'a>,
+    /// Rank x columns of the block.
+    pub(crate) right: MatRef<'a>,
+    /// The block's first row.
+    pub(crate) row: usize,
+    /// The block's first column.
+    pub(crate) col: usize,
+}
+
+impl LowRank<'_> {
+    /// The product that is added to the transposed matrix: the same bits, because a multiply-add takes its factors in
+    /// either order.
+    pub(crate) fn t(self) -> Self {
+        Self { left: self.right.t(), right: self.left.t(), row: self.col, col: self.row }
+    }
+
+    /// Adds the columns that lie in the panel from column `first` on.
+    fn add_to_panel(&self, panel: &mut [f32], first: usize) {
+        let start = self.col.max(first);
+        let end = (self.col + self.right.cols).min(first + PANEL);
+        if start >= end {
+            return;
+        }
+        let right = self.right.cols(start - self.col..end - self.col);
+        let mut buffer = vec![0.0; panels_len(right.rows, right.cols)];
+        let right = Panels::pack(&mut buffer, right);
+        let block = &mut panel[self.row * PANEL + start - first..];
+        let block = &mut MatMut::strided(block, self.left.rows, end - start, PANEL);
+        multiply(block, self.left, right, true);
+    }
+
+    /// Adds the product to dense rows that hold the block from its row `first` on.
+    pub(crate) fn add_to_rows(&self, rows: &mut [f32], first: usize) {
+        let width = self.right.cols;
+        let mut buffer = vec![0.0; panels_len(self.right.rows, width)];
+        let right = Panels::pack(&mut buffer, self.right);
+        let left = self.left.rows(first..first + rows.len() / width);
+        multiply(&mut MatMut::new(rows, left.rows, width), left, right, true);
+    }
+}
+
 /// Copies up to 16 columns of `b` from `first` on.
-fn pack_panel(out: &mut [f32], b: MatRef<'_>, first: usize) {
+fn pack_panel<T: Widen>(out: &mut [f32], b: MatRef<'_, T>, first: usize) {
     let width = PANEL.min(b.cols - first);
     let (rows, _) = out.as_chunks_mut::<PANEL>();
     if width < PANEL {
@@ -95,11 +153,13 @@ fn pack_panel(out: &mut [f32], b: MatRef<'_>, first: usize) {
     } else if b.col_stride == 1 {
         for (row, out) in rows.iter_mut().enumerate() {
             let start = row * b.row_stride + first;
-            out.copy_from_slice(&b.data[start..start + PANEL]);
+            for (out, value) in out.iter_mut().zip(&b.data[start..start + PANEL]) {
+                *out = value.widen();
+            }
         }
     } else if b.row_stride == 1 {
         // Columns of `b` are contiguous: read eight values of each at a time and transpose them in registers.
-        let columns: [&[f32]; PANEL] = std::array::from_fn(|column| {
+        let columns: [&[T]; PANEL] = std::array::from_fn(|column| {
             let start = (first + column) * b.col_stride;
             &b.data[start..start + b.rows]
         });
@@ -109,7 +169,7 @@ fn pack_panel(out: &mut [f32], b: MatRef<'_>, first: usize) {
     }
 }
 
-fn transpose(rows: &mut [[f32; PANEL]], columns: [&[f32]; PANEL]) {
+fn transpose<T: Widen>(rows: &mut [[f32; PANEL]], columns: [&[T]; PANEL]) {
     const STEP: usize = 8;
     let (blocks, rest) = rows.as_chunks_mut::<STEP>();
     let done = blocks.len() * STEP;
@@ -117,22 +177,27 @@ fn transpose(rows: &mut [[f32; PANEL]], columns: [&[f32]; PANEL]) {
         for (column, values) in columns.iter().enumerate() {
             let values = &values[block * STEP..(block + 1) * STEP];
             for (row, &value) in rows.iter_mut().zip(values) {
-                row[column] = value;
+                row[column] = value.widen();
             }
         }
     }
     for (at, row) in rest.iter_mut().enumerate() {
         for (value, column) in row.iter_mut().zip(&columns) {
-            *value = column[done + at];
+            *value = column[done + at].widen();
         }
     }
 }
 
-fn out_of_line_panel(rows: &mut [[f32; PANEL]], b: MatRef<'_>, first: usize, width: usize) {
+fn out_of_line_panel<T: Widen>(
+    rows: &mut [[f32; PANEL]],
+    b: MatRef<'_, T>,
+    first: usize,
+    width: usize,
+) {
     for (row, out) in rows.iter_mut().enumerate() {
         out.fill(0.0);
         for (column, value) in out[..width].iter_mut().enumerate() {
-            *value = b.data[row * b.row_stride + (first + column) * b.col_stride];
+            *value = b.data[row * b.row_stride + (first + column) * b.col_stride].widen();
         }
     }
 }
@@ -388,6 +453,51 @@ mod tests {
                 assert_eq!(got, want);
             }
         }
+    }
+
+    #[test]
+    fn a_low_rank_product_is_added_alike_to_panels_of_a_matrix_and_of_its_transpose() {
+        use half::bf16;
+
+        let (rows, cols, rank) = (37, 45, 5);
+        let stored: Vec<bf16> = values(rows * cols, 11).into_iter().map(bf16::from_f32).collect();
+        let (left, right) = (values(20 * rank, 12), values(rank * cols, 13));
+        let added = LowRank {
+            left: MatRef::new(&left, 20, rank),
+            right: MatRef::new(&right, rank, cols),
+            row: 9,
+            col: 0,
+        };
+        let mut want: Vec<f32> = stored.iter().map(|value| value.to_f32()).collect();
+        added.add_to_rows(&mut want[9 * cols..29 * cols], 0);
+        let stored = MatRef::new(&stored, rows, cols);
+        let identity = |size: usize| -> Vec<f32> {
+            (0..size * size).map(|at| f32::from(u8::from(at % (size + 1) == 0))).collect()
+        };
+        let mut buffer = vec![0.0; panels_len(rows, cols)];
+        let panels = Panels::par_pack_sum(&mut buffer, stored, &[added]);
+        let mut found = vec![0.0; rows * cols];
+        let one = identity(rows);
+        let view = &mut MatMut::new(&mut found, rows, cols);
+        multiply(view, MatRef::new(&one, rows, rows), panels, false);
+        assert_eq!(found, want);
+        let mut buffer = vec![0.0; panels_len(cols, rows)];
+        let panels = Panels::par_pack_sum(&mut buffer, stored.t(), &[added.t()]);
+        let mut transposed = vec![0.0; rows * cols];
+        let one = identity(cols);
+        let view = &mut MatMut::new(&mut transposed, cols, rows);
+        multiply(view, MatRef::new(&one, cols, cols), panels, false);
+        for row in 0..rows {
+            for col in 0..cols {
+                assert_eq!(transposed[col * rows + row], want[row * cols + col], "{row} {col}");
+            }
+        }
+        let sum: f32 = (0..rank).map(|at| left[3 * rank + at] * right[at * cols + 7]).sum();
+        let base = stored.data[12 * cols + 7].to_f32();
+        assert!(
+            (want[12 * cols + 7] - base - sum).abs() < 1e-6,
+            "the product is added where it belongs"
+        );
     }
 
     #[test]

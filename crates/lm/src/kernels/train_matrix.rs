@@ -6,10 +6,31 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use half::bf16;
+
+/// A stored value that products read as f32.
+pub(crate) trait Widen: Copy + Send + Sync {
+    /// The value itself, exactly.
+    fn widen(self) -> f32;
+}
+
+impl Widen for f32 {
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+impl Widen for bf16 {
+    fn widen(self) -> f32 {
+        // The stored half is the upper half of the f32.
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+}
+
 /// A read-only matrix: `rows x cols` values at `row * row_stride + col * col_stride`.
 #[derive(Clone, Copy)]
-pub(crate) struct MatRef<'a> {
-    pub(super) data: &'a [f32],
+pub(crate) struct MatRef<'a, T = f32> {
+    pub(super) data: &'a [T],
     pub(super) rows: usize,
     pub(super) cols: usize,
     pub(super) row_stride: usize,
@@ -21,9 +42,9 @@ fn extent(rows: usize, cols: usize, row_stride: usize) -> usize {
     if rows == 0 || cols == 0 { 0 } else { (rows - 1) * row_stride + cols }
 }
 
-impl<'a> MatRef<'a> {
+impl<'a, T: Copy> MatRef<'a, T> {
     /// A dense row-major matrix.
-    pub(crate) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+    pub(crate) fn new(data: &'a [T], rows: usize, cols: usize) -> Self {
         assert!(extent(rows, cols, cols) <= data.len(), "matrix exceeds its slice");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
     }

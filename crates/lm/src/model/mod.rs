@@ -7,6 +7,7 @@ mod scratch;
 mod weights;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,15 +71,9 @@ impl Model {
         source: &dyn TensorSource,
         format: WeightFormat,
     ) -> Result<Self, LmError> {
-        let shapes = config.parameter_shapes();
         weights::check_shapes(config, &|name| source.shape(name))?;
-        let read = |name: &str| {
-            let mut values = vec![0.0; shapes[name].iter().product()];
-            source.read_values(name, 0, &mut values)?;
-            weights::check_finite(name, &values)?;
-            Ok(Cow::Owned(values))
-        };
-        Self::build(config, &read, format)
+        let shapes = config.parameter_shapes();
+        Self::build(config, &reader(&shapes, source), format)
     }
 
     fn build(
@@ -131,9 +126,12 @@ impl Model {
     /// otherwise the clones keep the old weights until they are dropped.
     pub fn refresh(&mut self, parameters: &Parameters) -> Result<(), LmError> {
         weights::check(&self.inner.config, parameters)?;
-        let values = |name: &str| Ok(Cow::Borrowed(&parameters[name].data[..]));
+        self.refill(&|name| Ok(Cow::Borrowed(&parameters[name].data[..])))
+    }
+
+    fn refill(&mut self, values: &Values<'_>) -> Result<(), LmError> {
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.weights.fill(&inner.config, &values)?;
+            inner.weights.fill(&inner.config, values)?;
             inner.identity = new_identity();
         } else {
             let old = &self.inner;
@@ -142,13 +140,21 @@ impl Model {
                 kv_format: old.kv_format,
                 isa: old.isa,
                 rope: Rope::new(&old.config),
-                weights: Weights::pack(&old.config, &values, old.weights.format)?,
+                weights: Weights::pack(&old.config, values, old.weights.format)?,
                 scratch: ScratchPool::default(),
                 pages: Arc::clone(&old.pages),
                 identity: new_identity(),
             });
         }
         Ok(())
+    }
+
+    /// [`Model::refresh`] from weights that are read one matrix at a time.
+    pub fn refresh_from(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
+        let config = self.inner.config.clone();
+        weights::check_shapes(&config, &|name| source.shape(name))?;
+        let shapes = config.parameter_shapes();
+        self.refill(&reader(&shapes, source))
     }
 
     /// The model's shape.
@@ -193,6 +199,19 @@ impl Model {
 
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
+    }
+}
+
+/// Reads one parameter at a time.
+fn reader<'a>(
+    shapes: &'a BTreeMap<String, Vec<usize>>,
+    source: &'a dyn TensorSource,
+) -> impl Fn(&str) -> Result<Cow<'a, [f32]>, LmError> + 'a {
+    |name| {
+        let mut values = vec![0.0; shapes[name].iter().product()];
+        source.read_values(name, 0, &mut values)?;
+        weights::check_finite(name, &values)?;
+        Ok(Cow::Owned(values))
     }
 }
 

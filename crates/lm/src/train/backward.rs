@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use super::adapter_gradients::{AdapterBuffers, AdapterGrads, AdapterInput};
+use super::adapters::Projection;
 use super::attention::{self, AttentionGrads, AttentionInput};
 use super::buffer::{Buffer, with_scratch};
 use super::forward::{
@@ -28,11 +30,20 @@ pub(super) struct BackwardBuffers {
     partial_norm: Buffer,
     partial_bias: Buffer,
     panels: [Buffer; 3],
+    adapters: AdapterBuffers,
     query_of: Vec<u32>,
 }
 
-/// One block's gradients.
-pub(super) struct LayerGrads<'a> {
+/// Where one block's gradients go.
+pub(super) enum LayerGrads<'a> {
+    /// Every parameter is trained.
+    Whole(WholeGrads<'a>),
+    /// Adapters are trained; no gradient of the block's own parameters is formed.
+    Adapters(AdapterGrads<'a>),
+}
+
+/// One block's gradients when all of it is trained.
+pub(super) struct WholeGrads<'a> {
     input_norm: &'a mut [f32],
     q: &'a mut [f32],
     kv: &'a mut [f32],
@@ -44,7 +55,7 @@ pub(super) struct LayerGrads<'a> {
     down: &'a mut [f32],
 }
 
-impl<'a> LayerGrads<'a> {
+impl<'a> WholeGrads<'a> {
     /// Cuts one block's gradients out of the flat vector.
     pub(super) fn cut(layout: &LayerLayout, config: &ModelConfig, flat: &'a mut [f32]) -> Self {
         let mut rest = &mut flat[layout.input_norm.start..layout.down.end];
@@ -109,7 +120,7 @@ pub(super) fn layer_backward(
 ) {
     let config = model.config;
     let weights = model.layer(layer);
-    let packed = packs.backward(config, &weights);
+    let packed = packs.backward(&weights);
     let (hidden, ff, eps) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps);
     let (q_width, kv_width) = (config.q_width(), 2 * config.kv_width());
     let (tokens, count) = (x.len() / hidden, queries.count());
@@ -159,28 +170,56 @@ pub(super) fn layer_backward(
                 product(d_mixed, d_middle, packed.o);
             },
         );
-    add_parts(grads.post_norm, &partial[..query_blocks * hidden]);
-    let [for_down, for_gate_up, for_o] = &mut buffers.panels;
-    let mut bands = Vec::new();
-    gradient_bands(
-        MatMut::new(grads.down, hidden, ff),
-        MatRef::new(d_next, count, hidden),
-        pack_tokens(for_down, activated, ff),
-        &mut bands,
-    );
-    gradient_bands(
-        MatMut::new(grads.gate_up, 2 * ff, hidden),
-        MatRef::new(gate_up, count, 2 * ff),
-        pack_tokens(for_gate_up, &normed[..count * hidden], hidden),
-        &mut bands,
-    );
-    gradient_bands(
-        MatMut::new(grads.o, hidden, q_width),
-        MatRef::new(d_middle, count, hidden),
-        pack_tokens(for_o, mixed, q_width),
-        &mut bands,
-    );
-    run_bands(bands);
+    let of_gate_up = MatRef::new(gate_up, count, 2 * ff);
+    match &mut grads {
+        LayerGrads::Whole(grads) => {
+            add_parts(grads.post_norm, &partial[..query_blocks * hidden]);
+            let [for_down, for_gate_up, for_o] = &mut buffers.panels;
+            let mut bands = Vec::new();
+            gradient_bands(
+                MatMut::new(grads.down, hidden, ff),
+                MatRef::new(d_next, count, hidden),
+                pack_tokens(for_down, activated, ff),
+                &mut bands,
+            );
+            gradient_bands(
+                MatMut::new(grads.gate_up, 2 * ff, hidden),
+                of_gate_up,
+                pack_tokens(for_gate_up, &normed[..count * hidden], hidden),
+                &mut bands,
+            );
+            gradient_bands(
+                MatMut::new(grads.o, hidden, q_width),
+                MatRef::new(d_middle, count, hidden),
+                pack_tokens(for_o, mixed, q_width),
+                &mut bands,
+            );
+            run_bands(bands);
+        }
+        LayerGrads::Adapters(grads) => {
+            let inputs = [
+                AdapterInput::new(
+                    activated,
+                    ff,
+                    vec![(Projection::Down, MatRef::new(d_next, count, hidden))],
+                ),
+                AdapterInput::new(
+                    &normed[..count * hidden],
+                    hidden,
+                    vec![
+                        (Projection::Gate, of_gate_up.cols(0..ff)),
+                        (Projection::Up, of_gate_up.cols(ff..2 * ff)),
+                    ],
+                ),
+                AdapterInput::new(
+                    mixed,
+                    q_width,
+                    vec![(Projection::O, MatRef::new(d_middle, count, hidden))],
+                ),
+            ];
+            grads.add(inputs, &mut buffers.adapters);
+        }
+    }
 
     let dq = buffers.dq.fit(count * q_width);
     let dkv = buffers.dkv.fit(tokens * kv_width);
@@ -191,17 +230,27 @@ pub(super) fn layer_backward(
         spans: queries.spans,
         positions: queries.positions,
     };
+    // Frozen norms are passed through as well; what they would learn is dropped.
+    let mut unused = [Vec::new(), Vec::new()];
+    let d_norms = match &mut grads {
+        LayerGrads::Whole(grads) => grads.qk_norm.take(),
+        LayerGrads::Adapters(_) => weights.qk_norm.map(|(q_norm, k_norm)| {
+            unused = [vec![0.0; q_norm.len()], vec![0.0; k_norm.len()]];
+            let [q, k] = &mut unused;
+            (&mut q[..], &mut k[..])
+        }),
+    };
     attention::backward(
         model.attention_shape(),
         input,
         mixed,
         acts.lse.get(count * config.heads),
         d_mixed,
-        AttentionGrads { dq, dkv, d_norms: grads.qk_norm.take() },
+        AttentionGrads { dq, dkv, d_norms },
     );
 
     // The projections and the input norm.
-    if let Some(bias) = grads.qkv_bias.take() {
+    if let LayerGrads::Whole(WholeGrads { qkv_bias: Some(bias), .. }) = &mut grads {
         let (q_bias, kv_bias) = bias.split_at_mut(q_width);
         for (bias, data, width) in [(q_bias, &*dq, q_width), (kv_bias, &*dkv, kv_width)] {
             let height = block_height(data.len() / width);
@@ -272,24 +321,41 @@ pub(super) fn layer_backward(
                 norm.rows(dx, partial, normed, d_normed, x.chunks_exact(hidden));
             });
         });
-    add_parts(grads.input_norm, &partial[..token_blocks * hidden]);
     let normed_queries: &[f32] =
         if queries.tokens.is_some() { buffers.normed_queries.get(count * hidden) } else { normed };
-    let [for_q, for_kv, _] = &mut buffers.panels;
-    let mut bands = Vec::new();
-    gradient_bands(
-        MatMut::new(grads.q, q_width, hidden),
-        MatRef::new(dq, count, q_width),
-        pack_tokens(for_q, normed_queries, hidden),
-        &mut bands,
-    );
-    gradient_bands(
-        MatMut::new(grads.kv, kv_width, hidden),
-        MatRef::new(dkv, tokens, kv_width),
-        pack_tokens(for_kv, normed, hidden),
-        &mut bands,
-    );
-    run_bands(bands);
+    let (of_q, of_kv) = (MatRef::new(dq, count, q_width), MatRef::new(dkv, tokens, kv_width));
+    match grads {
+        LayerGrads::Whole(grads) => {
+            add_parts(grads.input_norm, &partial[..token_blocks * hidden]);
+            let [for_q, for_kv, _] = &mut buffers.panels;
+            let mut bands = Vec::new();
+            gradient_bands(
+                MatMut::new(grads.q, q_width, hidden),
+                of_q,
+                pack_tokens(for_q, normed_queries, hidden),
+                &mut bands,
+            );
+            gradient_bands(
+                MatMut::new(grads.kv, kv_width, hidden),
+                of_kv,
+                pack_tokens(for_kv, normed, hidden),
+                &mut bands,
+            );
+            run_bands(bands);
+        }
+        LayerGrads::Adapters(mut grads) => {
+            let (of_k, of_v) = (of_kv.cols(0..kv_width / 2), of_kv.cols(kv_width / 2..kv_width));
+            let inputs = [
+                AdapterInput::new(normed_queries, hidden, vec![(Projection::Q, of_q)]),
+                AdapterInput::new(
+                    normed,
+                    hidden,
+                    vec![(Projection::K, of_k), (Projection::V, of_v)],
+                ),
+            ];
+            grads.add(inputs, &mut buffers.adapters);
+        }
+    }
 }
 
 /// The RMS norm whose backward pass runs over rows.

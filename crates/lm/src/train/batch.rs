@@ -73,6 +73,11 @@ impl MicroBatch {
         });
     }
 
+    /// Tokens of the longest row.
+    pub(super) fn longest(&self) -> usize {
+        self.spans.iter().map(|span| span.keys.len()).max().unwrap_or(0)
+    }
+
     /// The spans for a layer in which every token asks.
     pub(super) fn full_spans(&self) -> Vec<Span> {
         self.spans

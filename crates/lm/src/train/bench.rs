@@ -188,7 +188,7 @@ pub fn run(
         })
         .collect();
     let heads = Heads {
-        teacher: Some(Head { weight: &teacher, hidden: shape.teacher_hidden }),
+        teacher: Some(Head { weight: (&teacher).into(), hidden: shape.teacher_hidden }),
         snapshot: None,
     };
     let adam = AdamWConfig::default();

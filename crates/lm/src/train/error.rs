@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::error::LmError;
+
 /// An input that training refuses. Nothing has been computed or changed when one is returned.
 #[derive(Debug, Error)]
 pub enum TrainError {
@@ -40,6 +42,12 @@ pub enum TrainError {
         /// Index of the first such value.
         index: usize,
     },
+    /// Weights that could not be read.
+    #[error(transparent)]
+    Read(#[from] LmError),
+    /// Adapters that do not fit this model or these settings.
+    #[error("adapters: {0}")]
+    Adapters(String),
     /// A row that cannot be trained on.
     #[error("training row {row}: {reason}")]
     Row {

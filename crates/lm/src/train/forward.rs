@@ -2,14 +2,16 @@
 
 use rayon::prelude::*;
 
+use super::adapters::{Adapters, Projection};
 use super::attention::{self, AttentionInput, AttentionShape, RopeTable};
 use super::batch::{MicroBatch, Span};
 use super::buffer::{Buffer, with_scratch};
 use super::layout::{LayerLayout, Layout};
+use super::weights::{Base, Values};
 use crate::config::ModelConfig;
-use crate::kernels::train_gemm::{Panels, multiply, panels_len};
+use crate::kernels::train_gemm::{LowRank, Panels, multiply, panels_len};
 use crate::kernels::train_math as math;
-use crate::kernels::train_matrix::{MatMut, MatRef};
+use crate::kernels::train_matrix::{MatMut, MatRef, Widen};
 
 /// Tokens a thread takes through the chain of products at a time, at most.
 const TOKEN_BLOCK: usize = 96;
@@ -26,7 +28,9 @@ pub(super) fn block_height(rows: usize) -> usize {
 pub(super) struct Model<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) layout: &'a Layout,
-    pub(super) weights: &'a [f32],
+    pub(super) base: &'a Base,
+    /// What is trained when the base is frozen.
+    pub(super) adapters: Option<&'a Adapters>,
     pub(super) rope: &'a RopeTable,
 }
 
@@ -65,39 +69,59 @@ impl<'a> Queries<'a> {
     }
 }
 
+/// A weight of a block, or several below one another, and what adapters add to it.
+pub(super) struct Stacked<'a> {
+    values: Values<'a>,
+    outputs: usize,
+    inputs: usize,
+    added: Vec<LowRank<'a>>,
+}
+
 /// One block's weights.
 pub(super) struct LayerWeights<'a> {
     pub(super) input_norm: &'a [f32],
-    pub(super) q: &'a [f32],
-    pub(super) kv: &'a [f32],
+    q: Stacked<'a>,
+    kv: Stacked<'a>,
     pub(super) q_bias: Option<&'a [f32]>,
     pub(super) kv_bias: Option<&'a [f32]>,
     pub(super) qk_norm: Option<(&'a [f32], &'a [f32])>,
-    pub(super) o: &'a [f32],
+    o: Stacked<'a>,
     pub(super) post_norm: &'a [f32],
-    pub(super) gate_up: &'a [f32],
-    pub(super) down: &'a [f32],
+    gate_up: Stacked<'a>,
+    down: Stacked<'a>,
 }
 
 impl<'a> Model<'a> {
     pub(super) fn layer(&self, layer: usize) -> LayerWeights<'a> {
         let LayerLayout { input_norm, qkv, qkv_bias, qk_norm, o, post_norm, gate_up, down } =
             &self.layout.layers[layer];
-        let at = |range: &std::ops::Range<usize>| &self.weights[range.clone()];
-        let q_width = self.config.q_width();
-        let (q, kv) = at(qkv).split_at(q_width * self.config.hidden_size);
-        let bias = qkv_bias.as_ref().map(|range| at(range).split_at(q_width));
+        let (base, config) = (self.base, self.config);
+        let (hidden, ff) = (config.hidden_size, config.intermediate_size);
+        let (q_width, kv_width) = (config.q_width(), config.kv_width());
+        let stacked = |values: Values<'a>, inputs: usize, parts: &[(Projection, usize)]| {
+            let added = parts.iter().filter_map(|&(projection, first)| {
+                Some(self.adapters?.get(layer, projection)?.low_rank(first))
+            });
+            Stacked { values, outputs: values.len() / inputs, inputs, added: added.collect() }
+        };
+        let qkv = base.matrix(qkv);
+        let (q, kv) = (qkv.slice(0..q_width * hidden), qkv.slice(q_width * hidden..qkv.len()));
+        let bias = qkv_bias.as_ref().map(|range| base.small(range).split_at(q_width));
         LayerWeights {
-            input_norm: at(input_norm),
-            q,
-            kv,
+            input_norm: base.small(input_norm),
+            q: stacked(q, hidden, &[(Projection::Q, 0)]),
+            kv: stacked(kv, hidden, &[(Projection::K, 0), (Projection::V, kv_width)]),
             q_bias: bias.map(|(q, _)| q),
             kv_bias: bias.map(|(_, kv)| kv),
-            qk_norm: qk_norm.as_ref().map(|(q, k)| (at(q), at(k))),
-            o: at(o),
-            post_norm: at(post_norm),
-            gate_up: at(gate_up),
-            down: at(down),
+            qk_norm: qk_norm.as_ref().map(|(q, k)| (base.small(q), base.small(k))),
+            o: stacked(base.matrix(o), q_width, &[(Projection::O, 0)]),
+            post_norm: base.small(post_norm),
+            gate_up: stacked(
+                base.matrix(gate_up),
+                hidden,
+                &[(Projection::Gate, 0), (Projection::Up, ff)],
+            ),
+            down: stacked(base.matrix(down), ff, &[(Projection::Down, 0)]),
         }
     }
 
@@ -145,46 +169,52 @@ pub(super) struct PackedLayer<'a> {
 
 impl PackBuffers {
     /// Packs the weights transposed, as the forward pass multiplies by them.
-    pub(super) fn forward(
-        &mut self,
-        config: &ModelConfig,
-        weights: &LayerWeights<'_>,
-    ) -> PackedLayer<'_> {
-        self.pack(config, weights, true)
+    pub(super) fn forward(&mut self, weights: &LayerWeights<'_>) -> PackedLayer<'_> {
+        self.pack(weights, true)
     }
 
     /// Packs the weights as they are, as the backward pass multiplies by them.
-    pub(super) fn backward(
-        &mut self,
-        config: &ModelConfig,
-        weights: &LayerWeights<'_>,
-    ) -> PackedLayer<'_> {
-        self.pack(config, weights, false)
+    pub(super) fn backward(&mut self, weights: &LayerWeights<'_>) -> PackedLayer<'_> {
+        self.pack(weights, false)
     }
 
-    fn pack(
-        &mut self,
-        config: &ModelConfig,
-        weights: &LayerWeights<'_>,
-        transposed: bool,
-    ) -> PackedLayer<'_> {
-        let (hidden, ff) = (config.hidden_size, config.intermediate_size);
-        let (q_width, kv_width) = (config.q_width(), 2 * config.kv_width());
+    fn pack(&mut self, weights: &LayerWeights<'_>, transposed: bool) -> PackedLayer<'_> {
         let [q, kv, o, gate_up, down] = &mut self.0;
         PackedLayer {
-            q: pack_weight(q, MatRef::new(weights.q, q_width, hidden), transposed),
-            kv: pack_weight(kv, MatRef::new(weights.kv, kv_width, hidden), transposed),
-            o: pack_weight(o, MatRef::new(weights.o, hidden, q_width), transposed),
-            gate_up: pack_weight(gate_up, MatRef::new(weights.gate_up, 2 * ff, hidden), transposed),
-            down: pack_weight(down, MatRef::new(weights.down, hidden, ff), transposed),
+            q: pack_weight(q, &weights.q, transposed),
+            kv: pack_weight(kv, &weights.kv, transposed),
+            o: pack_weight(o, &weights.o, transposed),
+            gate_up: pack_weight(gate_up, &weights.gate_up, transposed),
+            down: pack_weight(down, &weights.down, transposed),
         }
     }
 }
 
-fn pack_weight<'a>(buffer: &'a mut Buffer, weight: MatRef<'_>, transposed: bool) -> Panels<'a> {
-    let weight = if transposed { weight.t() } else { weight };
-    let (rows, cols) = weight.shape();
-    Panels::par_pack(buffer.fit(panels_len(rows, cols)), weight)
+fn pack_weight<'a>(buffer: &'a mut Buffer, weight: &Stacked<'_>, transposed: bool) -> Panels<'a> {
+    let &Stacked { values, outputs, inputs, ref added } = weight;
+    match values {
+        Values::F32(values) => {
+            pack_matrix(buffer, MatRef::new(values, outputs, inputs), added, transposed)
+        }
+        Values::Bf16(values) => {
+            pack_matrix(buffer, MatRef::new(values, outputs, inputs), added, transposed)
+        }
+    }
+}
+
+fn pack_matrix<'a, T: Widen>(
+    buffer: &'a mut Buffer,
+    weight: MatRef<'_, T>,
+    added: &[LowRank<'_>],
+    transposed: bool,
+) -> Panels<'a> {
+    let (outputs, inputs) = weight.shape();
+    if transposed {
+        let added: Vec<LowRank<'_>> = added.iter().map(|part| part.t()).collect();
+        Panels::par_pack_sum(buffer.fit(panels_len(inputs, outputs)), weight.t(), &added)
+    } else {
+        Panels::par_pack_sum(buffer.fit(panels_len(outputs, inputs)), weight, added)
+    }
 }
 
 /// `out = x * weight (+ bias)`.
@@ -237,7 +267,7 @@ pub(super) fn layer_forward(
 ) {
     let config = model.config;
     let weights = model.layer(layer);
-    let packed = packs.forward(config, &weights);
+    let packed = packs.forward(&weights);
     let (hidden, ff, eps) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps);
     let (q_width, kv_width) = (config.q_width(), 2 * config.kv_width());
     let (tokens, count) = (x.len() / hidden, queries.count());

@@ -15,6 +15,7 @@ use super::batch::LossPosition;
 use super::buffer::{Buffer, with_scratch};
 use super::labels::{label_loss, log_sum_exp};
 use super::row::{Head, Heads, RowLoss, TrainRow};
+use super::weights::Values;
 use crate::kernels::train_gemm::{Panels, multiply, panels_len};
 use crate::kernels::train_math::{self as math, KlColumns};
 use crate::kernels::train_matrix::{MatMut, MatRef};
@@ -48,7 +49,7 @@ pub(super) struct HeadBuffers {
 /// The trained model's head and what it works on.
 pub(super) struct HeadInput<'a> {
     /// Head rows of the real tokens x hidden.
-    pub(super) weight: &'a [f32],
+    pub(super) weight: Values<'a>,
     /// Width of the hidden states.
     pub(super) width: usize,
     /// Values of positions x vocabulary that may exist at once.
@@ -81,12 +82,12 @@ fn mode(loss: &RowLoss) -> Mode {
     }
 }
 
-/// Computes the token loss of every position, writes the gradient of the hidden states and adds the gradient of the
-/// head (real tokens x width).
+/// Computes the token loss of every position, writes the gradient of the hidden states and, unless the head is frozen,
+/// adds the gradient of the head (real tokens x width).
 pub(super) fn losses(
     input: &HeadInput<'_>,
     d_hidden: &mut [f32],
-    d_weight: &mut [f32],
+    mut d_weight: Option<&mut [f32]>,
     buffers: &mut HeadBuffers,
 ) -> Vec<f64> {
     let mut losses = vec![0.0; input.positions.len()];
@@ -103,7 +104,7 @@ pub(super) fn losses(
             let mut block = Block::load(input, wanted, members, buffers);
             block.logits();
             let gradients = block.join(&mut losses);
-            block.backward(&gradients, d_weight);
+            block.backward(&gradients, d_weight.as_deref_mut());
             for (&at, row) in members.iter().zip(block.d_hidden.chunks_exact(input.width)) {
                 d_hidden[at * input.width..(at + 1) * input.width].copy_from_slice(row);
             }
@@ -259,7 +260,7 @@ impl<'a> Block<'a> {
         let starts: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
         let asked_tokens = &self.asked.tokens;
         let runs = Asked::runs(&ends, &mut self.asked.logits);
-        let weight = MatRef::new(self.input.weight, vocab, width);
+        let weight = self.input.weight;
         let (columns, reference_columns) = (self.hidden_columns, self.reference_columns);
         let (mode, reference_head) = (self.mode, self.reference_head);
         let mut reference_chunks = self.reference.chunks_mut(count * CHUNK);
@@ -275,16 +276,12 @@ impl<'a> Block<'a> {
             |(chunk, ((student, stats), run), reference)| {
                 let length = student.len() / count;
                 let tokens = chunk * CHUNK..chunk * CHUNK + length;
-                let logits = &mut MatMut::new(student, length, count);
-                multiply(logits, weight.rows(tokens.clone()), columns, false);
+                head_product(student, weight, width, tokens.clone(), columns);
                 let [max, sum, reference_max, reference_sum, cross] = split_stats(stats, count);
                 max.fill(f32::NEG_INFINITY);
                 sum.fill(0.0);
                 if let (Some(reference), Some(head)) = (reference, reference_head) {
-                    let rows = head.weight.len() / head.hidden;
-                    let reference_weight = MatRef::new(head.weight, rows, head.hidden);
-                    let logits = &mut MatMut::new(reference, length, count);
-                    multiply(logits, reference_weight.rows(tokens), reference_columns, false);
+                    head_product(reference, head.weight, head.hidden, tokens, reference_columns);
                     reference_max.fill(f32::NEG_INFINITY);
                     reference_sum.fill(0.0);
                     cross.fill(0.0);
@@ -377,23 +374,24 @@ impl<'a> Block<'a> {
     }
 
     /// Second walk: gradients of the logits, of the head and of the hidden states.
-    fn backward(&mut self, gradients: &[Gradient], d_weight: &mut [f32]) {
+    fn backward(&mut self, gradients: &[Gradient], d_weight: Option<&mut [f32]>) {
         let (count, width, vocab) = (self.members.len(), self.input.width, self.vocab());
         let ends = self.asked.ends(vocab);
         let asked = &self.asked;
         let stats = &*self.stats;
         let reference = &*self.reference;
         let hidden = self.hidden;
-        let weight = MatRef::new(self.input.weight, vocab, width);
+        let weight = self.input.weight;
         let group = CHUNK * CHUNKS_PER_GROUP;
-        let student_groups = self.student.chunks_mut(count * group);
-        for (group_index, (student, d_weight)) in
-            student_groups.zip(d_weight.chunks_mut(group * width)).enumerate()
-        {
+        let mut d_weights = d_weight.map(|d_weight| d_weight.chunks_mut(CHUNK * width));
+        for (group_index, student) in self.student.chunks_mut(count * group).enumerate() {
             let first_chunk = group_index * CHUNKS_PER_GROUP;
+            let d_weights: Vec<Option<&mut [f32]>> = (0..student.len().div_ceil(count * CHUNK))
+                .map(|_| d_weights.as_mut().and_then(Iterator::next))
+                .collect();
             student
                 .par_chunks_mut(count * CHUNK)
-                .zip(d_weight.par_chunks_mut(CHUNK * width))
+                .zip(d_weights)
                 .enumerate()
                 .with_max_len(1)
                 .for_each(|(chunk, (student, d_weight))| {
@@ -433,14 +431,19 @@ impl<'a> Block<'a> {
                         let at = (token as usize - chunk * CHUNK) * count + position as usize;
                         student[at] = asked.gradients[slot];
                     }
-                    let rows = student.len() / count;
-                    let gradient = MatRef::new(student, rows, count);
-                    multiply(&mut MatMut::new(d_weight, rows, width), gradient, hidden, true);
+                    if let Some(d_weight) = d_weight {
+                        let rows = student.len() / count;
+                        let gradient = MatRef::new(student, rows, count);
+                        multiply(&mut MatMut::new(d_weight, rows, width), gradient, hidden, true);
+                    }
                 });
             let rows = student.len() / count;
             let start = group_index * group;
             let buffer = self.weight_panels.fit(panels_len(rows, width));
-            let panels = Panels::par_pack(buffer, weight.rows(start..start + rows));
+            let panels = match weight.slice(start * width..(start + rows) * width) {
+                Values::F32(part) => Panels::par_pack(buffer, MatRef::new(part, rows, width)),
+                Values::Bf16(part) => Panels::par_pack(buffer, MatRef::new(part, rows, width)),
+            };
             let gradient = MatRef::new(student, rows, count).t();
             self.d_hidden
                 .par_chunks_mut(POSITIONS_PER_TASK * width)
@@ -455,6 +458,21 @@ impl<'a> Block<'a> {
                 });
         }
     }
+}
+
+/// The logits of some tokens, tokens x positions: rows of a head times the hidden states in columns.
+fn head_product(
+    logits: &mut [f32],
+    weight: Values<'_>,
+    width: usize,
+    tokens: std::ops::Range<usize>,
+    columns: Panels<'_>,
+) {
+    let (rows, count) = (tokens.len(), columns.shape().1);
+    with_scratch([weight.scratch(rows * width)], |[scratch]| {
+        let weight = weight.rows(tokens, width, scratch);
+        multiply(&mut MatMut::new(logits, rows, count), weight, columns, false);
+    });
 }
 
 /// One chunk's statistics apart.

@@ -4,10 +4,11 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::TrainError;
+use super::moments::{MomentFormat, Moments};
 use crate::kernels::train_math::{self as math, AdamRates};
 
 /// Values one task updates; also the grain of the gradient norm's sum.
-const CHUNK: usize = 1 << 16;
+pub(super) const CHUNK: usize = 1 << 16;
 
 /// Settings of decoupled AdamW. Weight decay applies to every parameter, norms and biases included, as
 /// PyTorch's AdamW does by default.
@@ -76,40 +77,28 @@ impl AdamWConfig {
     }
 }
 
-/// The optimizer's memory: both moments of every parameter and the number of steps taken.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Moments {
-    pub(super) first: Vec<f32>,
-    pub(super) second: Vec<f32>,
+/// The optimizer's memory: the moments, once there are any, and the number of steps taken.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Optimizer {
+    pub(super) moments: Moments,
     pub(super) step: u64,
 }
 
-impl Moments {
-    /// Makes room for `count` parameters; moments start at zero.
-    pub(super) fn allocate(&mut self, count: usize) {
-        if self.first.len() != count {
-            self.first = vec![0.0; count];
-            self.second = vec![0.0; count];
-        }
-    }
-
-    /// Applies one step; the gradient is scaled by `clip` and left at zero.
+impl Optimizer {
+    /// Applies one step; the gradient is scaled by `clip`.
     pub(super) fn update(
         &mut self,
         weights: &mut [f32],
         gradient: &mut [f32],
-        config: &AdamWConfig,
+        (config, format): (&AdamWConfig, MomentFormat),
         clip: f64,
     ) {
-        self.allocate(weights.len());
+        if self.moments.len() != weights.len() {
+            self.moments = Moments::new(format, weights.len());
+        }
         self.step += 1;
         let rates = config.rates(self.step, clip);
-        weights
-            .par_chunks_mut(CHUNK)
-            .zip(gradient.par_chunks_mut(CHUNK))
-            .zip(self.first.par_chunks_mut(CHUNK))
-            .zip(self.second.par_chunks_mut(CHUNK))
-            .for_each(|(((w, g), m), v)| math::adamw(w, g, m, v, &rates));
+        self.moments.update(weights, gradient, &rates, self.step);
     }
 }
 

@@ -1,11 +1,10 @@
 //! One micro-batch forward and backward through the whole model.
 
-use super::backward::{BackwardBuffers, LayerGrads, NormBackward, layer_backward};
+use super::adapter_gradients::AdapterGrads;
+use super::backward::{BackwardBuffers, LayerGrads, NormBackward, WholeGrads, layer_backward};
 use super::batch::MicroBatch;
 use super::buffer::Buffer;
-use super::forward::{
-    LayerActivations, Model, PackBuffers, Queries, layer_forward, norm_rows, row,
-};
+use super::forward::{LayerActivations, Model, PackBuffers, Queries, layer_forward, norm_rows};
 use super::head::{self, HeadBuffers, HeadInput};
 use super::row::{Heads, TrainRow};
 use crate::kernels::train_math as math;
@@ -59,10 +58,10 @@ impl Pass {
         self.inputs.resize_with(inputs.max(self.inputs.len()), Buffer::default);
         self.layers.resize_with(activations.max(self.layers.len()), LayerActivations::default);
         let (tokens, count) = (batch.tokens.len() * hidden, batch.losses.len() * hidden);
-        let embedding = &model.weights[model.layout.embed.clone()];
+        let embedding = model.base.matrix(&model.layout.embed);
         let embedded = self.inputs[0].fit(tokens).chunks_exact_mut(hidden);
         for (out, &token) in embedded.zip(&batch.tokens) {
-            out.copy_from_slice(row(embedding, token as usize, hidden));
+            embedding.read(token as usize * hidden, out);
         }
         let full_spans = batch.full_spans();
         for layer in 0..layers {
@@ -78,7 +77,7 @@ impl Pass {
             layer_forward(model, layer, queries, x.get(tokens), acts, &mut self.packs, Some(next));
             self.inputs[layer % inputs] = x;
         }
-        let final_norm = &model.weights[model.layout.final_norm.clone()];
+        let final_norm = model.base.small(&model.layout.final_norm);
         let output = self.output.get(count).chunks_exact(hidden);
         norm_rows(self.hidden.fit(count), output, final_norm, model.config.rms_norm_eps);
         self.hidden.get(count)
@@ -100,7 +99,7 @@ impl Pass {
         let real = options.real_vocab * hidden;
         let head_range = model.layout.head.clone();
         let input = HeadInput {
-            weight: &model.weights[head_range.clone()][..real],
+            weight: model.base.matrix(&head_range).slice(0..real),
             width: hidden,
             budget: options.logit_values,
             rows,
@@ -109,19 +108,19 @@ impl Pass {
             hidden: self.hidden.get(count),
         };
         let d_hidden = self.d_hidden.fit(count);
-        let d_head = &mut gradient[head_range][..real];
+        let frozen = model.adapters.is_some();
+        let d_head = (!frozen).then(|| &mut gradient[head_range][..real]);
         let losses = head::losses(&input, d_hidden, d_head, &mut self.head);
 
         let d_next = self.d_next.fit(count);
         d_next.fill(0.0);
         let final_norm = model.layout.final_norm.clone();
-        let norm = NormBackward {
-            weight: &model.weights[final_norm.clone()],
-            eps: model.config.rms_norm_eps,
-        };
+        let norm =
+            NormBackward { weight: model.base.small(&final_norm), eps: model.config.rms_norm_eps };
+        let mut unused = vec![0.0; if frozen { hidden } else { 0 }];
         norm.rows(
             d_next,
-            &mut gradient[final_norm],
+            if frozen { &mut unused } else { &mut gradient[final_norm] },
             self.hidden.fit(count),
             d_hidden,
             self.output.get(count).chunks_exact(hidden),
@@ -138,12 +137,23 @@ impl Pass {
             if options.recompute && !last {
                 layer_forward(model, layer, queries, x, acts, &mut self.packs, None);
             }
-            let grads = LayerGrads::cut(&model.layout.layers[layer], model.config, gradient);
+            let grads = match model.adapters {
+                None => {
+                    let layout = &model.layout.layers[layer];
+                    LayerGrads::Whole(WholeGrads::cut(layout, model.config, gradient))
+                }
+                Some(adapters) => {
+                    LayerGrads::Adapters(AdapterGrads::cut(adapters, layer, gradient))
+                }
+            };
             let d_next = self.d_next.get(queries.count() * hidden);
             let dx = self.d_input.fit(tokens);
             let (buffers, packs) = (&mut self.backward, &mut self.packs);
             layer_backward(model, layer, queries, x, acts, d_next, dx, grads, buffers, packs);
             std::mem::swap(&mut self.d_next, &mut self.d_input);
+        }
+        if frozen {
+            return losses;
         }
         let d_embedding = &mut gradient[model.layout.embed.clone()];
         for (d, &token) in self.d_next.get(tokens).chunks_exact(hidden).zip(&batch.tokens) {

@@ -2,6 +2,7 @@
 
 use super::TrainError;
 use super::report::LossKind;
+use super::weights::Values;
 
 /// One prompt and response with a loss on the response's tokens.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,7 +86,7 @@ pub struct PromptedRow<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Head<'a> {
     /// Vocabulary x hidden values, row-major; rows beyond the real tokens are never read.
-    pub weight: &'a [f32],
+    pub weight: Values<'a>,
     /// Width of the hidden states this head reads.
     pub hidden: usize,
 }

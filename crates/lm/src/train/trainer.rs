@@ -1,25 +1,41 @@
 //! The trainer: weights, gradient and optimizer of one model.
 
-use rayon::prelude::*;
-
 use super::TrainError;
+use super::adapters::{Adapters, LoraOptions};
 use super::attention::RopeTable;
 use super::batch::{MicroBatch, micro_batches, pack};
 use super::forward::Model;
-use super::layout::Layout;
-use super::optimizer::{AdamWConfig, Moments, norm};
+use super::layout::{Entry, Layout};
+use super::moments::MomentFormat;
+use super::optimizer::{AdamWConfig, Optimizer, norm};
 use super::pass::{Keep, Pass, PassOptions};
 use super::report::{LossReport, RowReport, StepReport};
-use super::row::{Heads, PromptedRow, RowLimits, TrainRow, check_row, check_tokens};
+use super::row::{Head, Heads, PromptedRow, RowLimits, TrainRow, check_row, check_tokens};
+use super::weights::{Base, Values};
+use crate::checkpoint::TensorSource;
 use crate::config::ModelConfig;
+use crate::error::LmError;
 use crate::kernels::dispatch::Isa;
 use crate::tensor::{Parameters, Tensor};
+
+/// Whether a layer's activations are kept from the forward pass or computed again in the backward pass. The results are
+/// the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// Kept, except those of a row that is too long for [`TrainerOptions::activation_bytes`].
+    #[default]
+    Auto,
+    /// Computed again: a third more work, and more tokens go through the model at a time.
+    Always,
+    /// Kept, however long a row is.
+    Never,
+}
 
 /// How a trainer works, apart from the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrainerOptions {
-    /// Keep only each layer's input and compute the rest again in the backward pass.
-    pub recompute: bool,
+    /// Whether activations are computed again in the backward pass.
+    pub recompute: Recompute,
     /// Tokens that take part in the softmax; logits of ids from here on are cut. `None`: the whole vocabulary.
     pub real_vocab: Option<usize>,
     /// Most tokens that go through the model at a time (one row at least).
@@ -28,6 +44,10 @@ pub struct TrainerOptions {
     pub activation_bytes: usize,
     /// Bytes of positions x vocabulary values the output head may hold at a time (16 positions at least).
     pub logit_bytes: usize,
+    /// Train adapters of a frozen model instead of the model itself.
+    pub lora: Option<LoraOptions>,
+    /// How the optimizer's moments are kept.
+    pub moments: MomentFormat,
 }
 
 /// Bytes of activations kept of every token of a micro-batch until the backward pass.
@@ -42,14 +62,27 @@ pub fn activation_bytes_per_token(config: &ModelConfig, recompute: bool) -> usiz
     kept * size_of::<f32>()
 }
 
+/// Bytes that a micro-batch of `tokens` tokens needs besides its kept activations: one layer's packed weights, the
+/// buffers of the backward pass, and the output head's logits if half of the tokens carry loss.
+pub fn scratch_bytes(config: &ModelConfig, options: &TrainerOptions, tokens: usize) -> usize {
+    let c = config;
+    let (hidden, ff) = (c.hidden_size, c.intermediate_size);
+    let packed = hidden * (2 * c.q_width() + 2 * c.kv_width() + 3 * ff);
+    let backward = tokens * (2 * ff + 6 * hidden + 4 * c.q_width() + 2 * c.kv_width());
+    let logits = (options.logit_bytes / size_of::<f32>()).min(tokens * c.vocab_size);
+    (packed + backward + logits) * size_of::<f32>()
+}
+
 impl Default for TrainerOptions {
     fn default() -> Self {
         Self {
-            recompute: false,
+            recompute: Recompute::Auto,
             real_vocab: None,
             micro_batch_tokens: 4096,
             activation_bytes: 1 << 30,
             logit_bytes: 256 << 20,
+            lora: None,
+            moments: MomentFormat::F32,
         }
     }
 }
@@ -65,15 +98,17 @@ pub struct ParameterView<'a> {
     pub data: &'a [f32],
 }
 
-/// Trains one model. Weights, gradients and moments are FP32; gradients and moments are allocated when first needed.
+/// Trains one model, or adapters of a frozen one. Trained values, gradients and moments are FP32; gradients and moments are
+/// allocated when first needed, for what is trained alone.
 #[derive(Debug)]
 pub struct Trainer {
     config: ModelConfig,
     options: TrainerOptions,
     layout: Layout,
-    weights: Vec<f32>,
+    base: Base,
+    adapters: Option<Adapters>,
     gradient: Vec<f32>,
-    pub(super) moments: Moments,
+    pub(super) optimizer: Optimizer,
     /// Whether a loss that is not finite went into the gradient.
     spoiled: bool,
     rope: RopeTable,
@@ -87,41 +122,71 @@ impl Trainer {
         mut parameters: Parameters,
         options: TrainerOptions,
     ) -> Result<Self, TrainError> {
+        let trainer = Self::build(config, options, |base, entry| {
+            let Some(tensor) = parameters.remove(&entry.name) else {
+                return Err(missing(entry));
+            };
+            if tensor.shape != entry.shape || tensor.data.len() != entry.range.len() {
+                return Err(shaped(entry, tensor.shape));
+            }
+            base.fill(entry, &mut |first, out| {
+                out.copy_from_slice(&tensor.data[first..first + out.len()]);
+                Ok(())
+            })
+        })?;
+        match parameters.into_keys().next() {
+            Some(name) => Err(TrainError::UnknownParameter(name)),
+            None => Ok(trainer),
+        }
+    }
+
+    /// Reads a model's parameters one at a time, so that nothing but the trainer's own copy is ever in memory.
+    pub fn load(
+        config: ModelConfig,
+        source: &dyn TensorSource,
+        options: TrainerOptions,
+    ) -> Result<Self, TrainError> {
+        Self::build(config, options, |base, entry| match source.shape(&entry.name) {
+            None => Err(missing(entry)),
+            Some(shape) if shape != entry.shape => Err(shaped(entry, shape)),
+            Some(_) => base
+                .fill(entry, &mut |first, out| Ok(source.read_values(&entry.name, first, out)?)),
+        })
+    }
+
+    fn build(
+        config: ModelConfig,
+        options: TrainerOptions,
+        mut fill: impl FnMut(&mut Base, &Entry) -> Result<(), TrainError>,
+    ) -> Result<Self, TrainError> {
         check_config(&config, &options)?;
         Isa::chosen().map_err(TrainError::Kernels)?;
         let layout = Layout::new(&config);
-        let mut weights = vec![0.0; layout.total];
+        let adapters = options.lora.map(|lora| Adapters::new(&config, lora)).transpose()?;
+        let mut base = Base::new(&layout, options.lora.is_some_and(|lora| lora.bf16_base));
         for entry in &layout.entries {
-            let Some(tensor) = parameters.remove(&entry.name) else {
-                let (name, shape) = (entry.name.clone(), entry.shape.clone());
-                return Err(TrainError::MissingParameter { name, shape });
-            };
-            if tensor.shape != entry.shape || tensor.data.len() != entry.range.len() {
-                return Err(TrainError::ParameterShape {
-                    name: entry.name.clone(),
-                    expected: entry.shape.clone(),
-                    found: tensor.shape,
-                });
-            }
-            if let Some(index) = tensor.data.iter().position(|value| !value.is_finite()) {
-                return Err(TrainError::NonFiniteParameter { name: entry.name.clone(), index });
-            }
-            weights[entry.range.clone()].copy_from_slice(&tensor.data);
-        }
-        if let Some(name) = parameters.into_keys().next() {
-            return Err(TrainError::UnknownParameter(name));
+            fill(&mut base, entry)?;
         }
         Ok(Self {
             config,
             options,
             layout,
-            weights,
+            base,
+            adapters,
             gradient: Vec::new(),
-            moments: Moments::default(),
+            optimizer: Optimizer::default(),
             spoiled: false,
             rope: RopeTable::default(),
             pass: Pass::default(),
         })
+    }
+
+    /// Changes how many tokens take part in the softmax.
+    pub fn set_real_vocab(&mut self, real_vocab: usize) -> Result<(), TrainError> {
+        let options = TrainerOptions { real_vocab: Some(real_vocab), ..self.options };
+        check_config(&self.config, &options)?;
+        self.options = options;
+        Ok(())
     }
 
     /// The model's shape.
@@ -131,34 +196,38 @@ impl Trainer {
 
     /// Optimizer steps taken so far.
     pub fn steps(&self) -> u64 {
-        self.moments.step
+        self.optimizer.step
     }
 
-    /// A copy of the parameters under their Hugging Face names.
+    /// A copy of the model's parameters under their Hugging Face names, adapters added in.
     pub fn parameters(&self) -> Parameters {
-        self.views()
-            .map(|view| {
-                let tensor = Tensor { shape: view.shape.to_vec(), data: view.data.to_vec() };
-                (view.name.to_owned(), tensor)
-            })
-            .collect()
+        let merged = |entry: &Entry| {
+            let mut tensor = Tensor::zeros(&entry.shape);
+            self.read_entry(entry, 0, &mut tensor.data);
+            (entry.name.clone(), tensor)
+        };
+        self.layout.entries.iter().map(merged).collect()
     }
 
-    /// The parameters, given back.
+    /// The model's parameters, given back.
     pub fn into_parameters(mut self) -> Parameters {
+        let Base::F32(weights) = &mut self.base else { return self.parameters() };
+        if self.adapters.is_some() {
+            return self.parameters();
+        }
         let mut parameters = Parameters::new();
         // From the end, so that memory is given back as the tensors are made.
         for entry in self.layout.entries.iter().rev() {
-            let data = self.weights.split_off(entry.range.start);
-            self.weights.shrink_to_fit();
+            let data = weights.split_off(entry.range.start);
+            weights.shrink_to_fit();
             parameters.insert(entry.name.clone(), Tensor { shape: entry.shape.clone(), data });
         }
         parameters
     }
 
-    /// The parameters without a copy, in the trainer's own order.
+    /// What is trained, without a copy, in the trainer's own order: the parameters, or the adapters under PEFT's names.
     pub fn views(&self) -> impl Iterator<Item = ParameterView<'_>> {
-        self.named(&self.weights)
+        self.named(self.trained())
     }
 
     /// The accumulated gradient, in the trainer's own order; nothing before the first [`Self::accumulate`].
@@ -166,25 +235,108 @@ impl Trainer {
         self.named(&self.gradient)
     }
 
-    /// A parameter's accumulated gradient by name.
+    /// A trained tensor's accumulated gradient by name.
     pub fn gradient(&self, name: &str) -> Option<&[f32]> {
-        self.layout.find(name).and_then(|entry| self.gradient.get(entry.range.clone()))
+        let entry = self.trained_entries().iter().find(|entry| entry.name == name)?;
+        self.gradient.get(entry.range.clone())
     }
 
     /// The output head, rows of the vocabulary x hidden size (the embedding when tied).
-    pub fn head(&self) -> &[f32] {
-        &self.weights[self.layout.head.clone()]
+    pub fn head(&self) -> Values<'_> {
+        self.base.matrix(&self.layout.head)
+    }
+
+    /// The adapters' settings, where adapters are trained.
+    pub fn lora(&self) -> Option<&LoraOptions> {
+        self.options.lora.as_ref()
+    }
+
+    /// A copy of the adapters under PEFT's names; nothing where the model itself is trained.
+    pub fn adapter_tensors(&self) -> Parameters {
+        if self.adapters.is_none() {
+            return Parameters::new();
+        }
+        let copy = |view: ParameterView<'_>| {
+            let tensor = Tensor { shape: view.shape.to_vec(), data: view.data.to_vec() };
+            (view.name.to_owned(), tensor)
+        };
+        self.views().map(copy).collect()
+    }
+
+    /// Takes over the values of all adapters, under PEFT's names. On an error nothing has changed.
+    pub fn set_adapters(&mut self, tensors: &Parameters) -> Result<(), TrainError> {
+        let fail = |reason: String| Err(TrainError::Adapters(reason));
+        let Some(adapters) = &mut self.adapters else {
+            return fail("this trainer trains the model itself".to_owned());
+        };
+        for entry in &adapters.entries {
+            let name = &entry.name;
+            match tensors.get(name) {
+                None => return fail(format!("`{name}` is missing")),
+                Some(tensor) if tensor.shape != entry.shape => {
+                    return fail(format!(
+                        "`{name}` has shape {:?}, expected {:?}",
+                        tensor.shape, entry.shape
+                    ));
+                }
+                Some(tensor) if !tensor.data.iter().all(|value| value.is_finite()) => {
+                    return fail(format!("`{name}` holds a value that is not finite"));
+                }
+                Some(_) => {}
+            }
+        }
+        if tensors.len() != adapters.entries.len() {
+            let extra = tensors
+                .keys()
+                .find(|name| adapters.entries.iter().all(|entry| entry.name != **name));
+            return fail(format!(
+                "`{}` belongs to no layer that is adapted here",
+                extra.map_or("", String::as_str)
+            ));
+        }
+        for entry in &adapters.entries {
+            adapters.values[entry.range.clone()].copy_from_slice(&tensors[&entry.name].data);
+        }
+        adapters.rescale();
+        Ok(())
     }
 
     fn named<'a>(&'a self, flat: &'a [f32]) -> impl Iterator<Item = ParameterView<'a>> {
-        self.layout.entries.iter().filter_map(|entry| {
+        self.trained_entries().iter().filter_map(|entry| {
             let data = flat.get(entry.range.clone())?;
             Some(ParameterView { name: &entry.name, shape: &entry.shape, data })
         })
     }
 
-    pub(super) fn layout(&self) -> &Layout {
-        &self.layout
+    /// The tensors that are trained, in the order of the gradient and the moments.
+    pub(super) fn trained_entries(&self) -> &[Entry] {
+        self.adapters.as_ref().map_or(&self.layout.entries, |adapters| &adapters.entries)
+    }
+
+    fn trained(&self) -> &[f32] {
+        match (&self.adapters, &self.base) {
+            (Some(adapters), _) => &adapters.values,
+            (None, Base::F32(weights)) => weights,
+            // Only frozen weights are rounded.
+            (None, Base::Bf16(_)) => &[],
+        }
+    }
+
+    pub(super) fn moment_format(&self) -> MomentFormat {
+        self.options.moments
+    }
+
+    pub(super) fn trained_count(&self) -> usize {
+        self.trained_entries().last().map_or(0, |entry| entry.range.end)
+    }
+
+    /// Fills `out` with the values of a parameter from `first` on, its adapter added.
+    fn read_entry(&self, entry: &Entry, first: usize, out: &mut [f32]) {
+        let base = self.base.values(entry);
+        match &self.adapters {
+            Some(adapters) => adapters.read_merged(&entry.name, base, first, out),
+            None => base.read(first, out),
+        }
     }
 
     fn real_vocab(&self) -> usize {
@@ -193,9 +345,22 @@ impl Trainer {
 
     /// Tokens that go through the model at a time.
     fn micro_batch_tokens(&self) -> usize {
-        let affordable = self.options.activation_bytes
-            / activation_bytes_per_token(&self.config, self.options.recompute);
+        let recompute = self.options.recompute == Recompute::Always;
+        let affordable =
+            self.options.activation_bytes / activation_bytes_per_token(&self.config, recompute);
         self.options.micro_batch_tokens.min(affordable)
+    }
+
+    /// Whether a micro-batch's activations are computed again.
+    fn recomputes(&self, tokens: usize) -> bool {
+        match self.options.recompute {
+            Recompute::Always => true,
+            Recompute::Never => false,
+            Recompute::Auto => {
+                let kept = tokens * activation_bytes_per_token(&self.config, false);
+                kept > self.options.activation_bytes
+            }
+        }
     }
 
     fn limits(&self) -> RowLimits {
@@ -207,18 +372,24 @@ impl Trainer {
     }
 
     /// Adds the gradient of the rows' loss. Rows are checked first; on an error nothing has changed. A loss that is not finite is
-    /// reported as it is, and makes the next [`Self::step`] drop the gradient.
+    /// reported as it is, and makes the next [`Self::step`] drop the gradient. Where adapters are trained, the head is the
+    /// same in every snapshot: without one in `heads`, the model's own takes its place.
     pub fn accumulate(
         &mut self,
         rows: &[TrainRow],
         heads: &Heads<'_>,
     ) -> Result<LossReport, TrainError> {
         let limits = self.limits();
+        let own =
+            Head { weight: self.base.matrix(&self.layout.head), hidden: self.config.hidden_size };
+        let frozen = self.adapters.is_some().then_some(own);
+        let heads = &Heads { snapshot: heads.snapshot.or(frozen), ..*heads };
         for (row, data) in rows.iter().enumerate() {
             check_row(row, data, heads, &limits)?;
         }
+        let count = self.trained_count();
         if self.gradient.is_empty() {
-            self.gradient = vec![0.0; self.layout.total];
+            self.gradient = vec![0.0; count];
         }
         let mut reports: Vec<RowReport> = rows
             .iter()
@@ -233,16 +404,17 @@ impl Trainer {
         let mut tokens = 0;
         for group in micro_batches(&lengths, self.micro_batch_tokens()) {
             let batch = pack(rows, group);
+            let options = self.pass_options(batch.tokens.len());
             tokens += batch.tokens.len();
             if batch.losses.is_empty() {
                 continue;
             }
-            self.grow_rope(&batch);
-            let options = self.pass_options();
+            self.rope.grow(&self.config, batch.longest());
             let model = Model {
                 config: &self.config,
                 layout: &self.layout,
-                weights: &self.weights,
+                base: &self.base,
+                adapters: self.adapters.as_ref(),
                 rope: &self.rope,
             };
             self.pass.forward(model, &batch, Keep::ForBackward(options));
@@ -277,11 +449,12 @@ impl Trainer {
             if batch.losses.is_empty() {
                 continue;
             }
-            self.grow_rope(&batch);
+            self.rope.grow(&self.config, batch.longest());
             let model = Model {
                 config: &self.config,
                 layout: &self.layout,
-                weights: &self.weights,
+                base: &self.base,
+                adapters: self.adapters.as_ref(),
                 rope: &self.rope,
             };
             let hidden = self.pass.forward(model, &batch, Keep::Nothing);
@@ -293,20 +466,16 @@ impl Trainer {
         Ok(states)
     }
 
-    fn pass_options(&self) -> PassOptions {
+    fn pass_options(&self, tokens: usize) -> PassOptions {
         PassOptions {
-            recompute: self.options.recompute,
+            recompute: self.recomputes(tokens),
             real_vocab: self.real_vocab(),
             logit_values: self.options.logit_bytes / size_of::<f32>(),
         }
     }
 
-    fn grow_rope(&mut self, batch: &MicroBatch) {
-        let longest = batch.spans.iter().map(|span| span.keys.len()).max().unwrap_or(0);
-        self.rope.grow(&self.config, longest);
-    }
-
-    /// Applies the accumulated gradient and clears it. When the loss or the gradient is not finite, weights and optimizer
+    /// Applies the accumulated gradient and gives its memory back. The gradient is held whole until here: clipping
+    /// needs its norm before the first value is applied, and a batch is the sum of many micro-batches. When the loss or the gradient is not finite, weights and optimizer
     /// stay as they are, the gradient is dropped and the report says so.
     pub fn step(&mut self, config: &AdamWConfig) -> Result<StepReport, TrainError> {
         config.check()?;
@@ -316,21 +485,77 @@ impl Trainer {
         if healthy {
             // The small term keeps the clipped norm below the bound, as PyTorch does.
             let factor = if clipped { config.clip / (grad_norm + 1e-6) } else { 1.0 };
-            if self.gradient.is_empty() {
-                self.gradient = vec![0.0; self.layout.total];
+            let settings = (config, self.options.moments);
+            let mut gradient = std::mem::take(&mut self.gradient);
+            if gradient.is_empty() {
+                gradient = vec![0.0; self.trained_count()];
             }
-            self.moments.update(&mut self.weights, &mut self.gradient, config, factor);
+            match (&mut self.adapters, &mut self.base) {
+                (Some(adapters), _) => {
+                    let values = &mut adapters.values;
+                    self.optimizer.update(values, &mut gradient, settings, factor);
+                    adapters.rescale();
+                }
+                (None, Base::F32(weights)) => {
+                    self.optimizer.update(weights, &mut gradient, settings, factor);
+                }
+                // Only frozen weights are rounded.
+                (None, Base::Bf16(_)) => {}
+            }
         } else {
             self.drop_gradient();
         }
-        Ok(StepReport { grad_norm, clipped, skipped_non_finite: !healthy, step: self.moments.step })
+        Ok(StepReport {
+            grad_norm,
+            clipped,
+            skipped_non_finite: !healthy,
+            step: self.optimizer.step,
+        })
     }
 
     /// Forgets the accumulated gradient.
     pub fn drop_gradient(&mut self) {
         self.spoiled = false;
-        self.gradient.par_chunks_mut(1 << 16).for_each(|chunk| chunk.fill(0.0));
+        self.gradient = Vec::new();
     }
+
+    /// Gives back the memory that only [`Self::accumulate`] needs: gradient, activations, packed weights. What was
+    /// accumulated is forgotten.
+    pub fn release(&mut self) {
+        self.drop_gradient();
+        self.pass = Pass::default();
+    }
+}
+
+impl TensorSource for Trainer {
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.layout.find(name).map(|entry| entry.shape.clone())
+    }
+
+    /// Values of the model's parameters, adapters added in.
+    fn read_values(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), LmError> {
+        let memory = std::path::Path::new("(trainer)");
+        let wrong = |problem: String| LmError::tensor(memory, name, problem);
+        let entry =
+            self.layout.find(name).ok_or_else(|| wrong("is not in the model".to_owned()))?;
+        if first.checked_add(out.len()).is_none_or(|end| end > entry.range.len()) {
+            return Err(wrong(format!(
+                "has {} values; {} from {first} on were asked for",
+                entry.range.len(),
+                out.len()
+            )));
+        }
+        self.read_entry(entry, first, out);
+        Ok(())
+    }
+}
+
+fn missing(entry: &Entry) -> TrainError {
+    TrainError::MissingParameter { name: entry.name.clone(), shape: entry.shape.clone() }
+}
+
+fn shaped(entry: &Entry, found: Vec<usize>) -> TrainError {
+    TrainError::ParameterShape { name: entry.name.clone(), expected: entry.shape.clone(), found }
 }
 
 fn check_config(config: &ModelConfig, options: &TrainerOptions) -> Result<(), TrainError> {

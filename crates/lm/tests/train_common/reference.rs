@@ -125,8 +125,9 @@ pub fn log_softmax(logits: &[f64]) -> Vec<f64> {
 fn reference_logp(head: &Head<'_>, stored: &[f32], at: usize, real: usize) -> Vec<f64> {
     let hidden: Vec<f64> =
         stored[at * head.hidden..(at + 1) * head.hidden].iter().map(|&x| f64::from(x)).collect();
-    let weight: Vec<f64> =
-        head.weight[..real * head.hidden].iter().map(|&x| f64::from(x)).collect();
+    let mut weight = vec![0.0; real * head.hidden];
+    head.weight.read(0, &mut weight);
+    let weight: Vec<f64> = weight.into_iter().map(f64::from).collect();
     log_softmax(&linear(&hidden, &weight, None))
 }
 

@@ -3,9 +3,9 @@
 use lens_config::Config;
 use lens_config::schema::WeightsName;
 use lens_lm::config::ModelConfig;
-use lens_lm::train::{TrainerOptions, activation_bytes_per_token};
+use lens_lm::train::{Recompute, TrainerOptions, activation_bytes_per_token, scratch_bytes};
 
-use crate::memory;
+use crate::{assemble, memory};
 
 /// What a process takes before it has a model: the program, the games, tokenizers, records being written.
 const PROCESS: u64 = 64 << 20;
@@ -17,6 +17,51 @@ fn kv_per_token(model: &ModelConfig) -> usize {
     2 * model.layers * model.kv_heads * model.head_dim * KV_BYTES
 }
 
+/// Bytes of a weight as it is held for generation and scoring.
+fn bytes(weights: WeightsName) -> u64 {
+    match weights {
+        WeightsName::F32 => 4,
+        WeightsName::Bf16 => 2,
+        WeightsName::Int8 => 1,
+    }
+}
+
+/// What is trained with its gradient and moments, what is frozen under it, and the published student.
+fn learner(config: &Config, student: &ModelConfig, training: &TrainerOptions) -> u64 {
+    let parameters = student.parameter_count() as u64;
+    // While an older student plays, the next one is published beside it.
+    let published =
+        parameters * bytes(config.student.weights) * (1 + u64::from(config.train.overlap));
+    let moments = |count: usize| training.moments.bytes(count) as u64;
+    match training.lora {
+        None => {
+            let heads = 2 * 4 * (student.vocab_size * student.hidden_size) as u64;
+            8 * parameters + moments(student.parameter_count()) + published + heads
+        }
+        Some(lora) => {
+            let adapters = lora.parameter_count(student);
+            let base = parameters * if lora.bf16_base { 2 } else { 4 };
+            // Values, scaled values and gradient.
+            base + 12 * adapters as u64 + moments(adapters) + published
+        }
+    }
+}
+
+/// Activations of a micro-batch and everything else that training needs for a moment.
+fn activations(student: &ModelConfig, training: &TrainerOptions, row: usize, rows: usize) -> u64 {
+    let always = training.recompute == Recompute::Always;
+    let per_token = activation_bytes_per_token(student, always);
+    let affordable = (training.activation_bytes / per_token).min(training.micro_batch_tokens);
+    // One row goes through at least.
+    let tokens = affordable.clamp(row, row.max(row * rows));
+    let kept = if training.recompute == Recompute::Auto && row > affordable {
+        tokens * activation_bytes_per_token(student, true)
+    } else {
+        tokens * per_token
+    };
+    (kept + scratch_bytes(student, training, tokens)) as u64
+}
+
 /// The peak of a run; `row` is the tokens of a row, `queued` the rows that wait at once, `response` their trained tokens.
 pub(super) fn peak(
     config: &Config,
@@ -25,21 +70,13 @@ pub(super) fn peak(
     queued: u64,
     response: u64,
 ) -> u64 {
-    let bytes = |weights: WeightsName| match weights {
-        WeightsName::F32 => 4,
-        WeightsName::Bf16 => 2,
-        WeightsName::Int8 => 1,
-    };
-    // Masters, gradient and two moments; the published student; one that rows still refer to.
-    let learner = student.parameter_count() as u64 * (16 + 2 * bytes(config.student.weights));
+    let training = assemble::trainer_options(config);
+    let learner = learner(config, student, &training);
     // The teacher as it scores, and its output head in full precision for the loss.
     let head = (teacher.vocab_size * teacher.hidden_size * 4) as u64;
     let judge = teacher.parameter_count() as u64 * bytes(config.teacher.weights) + head;
     let cache = memory::budget(config, kv_per_token(student) + kv_per_token(teacher)) as u64;
-    let trainer = TrainerOptions::default();
-    let per_token = activation_bytes_per_token(student, config.train.recompute);
-    let tokens = trainer.micro_batch_tokens.min(row as usize * config.train.batch_size);
-    let activations = (tokens * per_token).min(trainer.activation_bytes.max(per_token)) as u64;
+    let activations = activations(student, &training, row as usize, config.train.batch_size);
     let targets = queued * response * 4 * (student.hidden_size + teacher.hidden_size) as u64;
     PROCESS + learner + judge + cache + activations + targets
 }
