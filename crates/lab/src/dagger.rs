@@ -12,7 +12,8 @@ use lens_env::{Benchmark, Expert, Task, Window};
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::{Purpose, StreamKey};
 
-use crate::corpus::{CorpusOptions, Critique, Sample, turn_samples};
+use crate::corpus::{CorpusOptions, Critique, Sample};
+use crate::episodes::turn_samples;
 use crate::error::LabError;
 
 /// Games played concurrently.

@@ -1,5 +1,7 @@
 //! `lens lab`: build the laboratory models, examine a model, print a recipe.
 
+mod samples;
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -12,6 +14,7 @@ use lens_lab::build::{Build, BuildProgress, StageRun};
 use lens_lab::dagger::Rollouts;
 use lens_lab::examine::{Examination, Examined};
 use lens_lab::recipe::Recipe;
+use samples::SamplesArgs;
 use serde_json::json;
 
 use crate::assemble;
@@ -27,6 +30,8 @@ Examples:
 pub(crate) enum Lab {
     /// Train a tokenizer, teachers and students from scratch, as a recipe says.
     Build(BuildArgs),
+    /// Print samples that a recipe trains on
+    Samples(SamplesArgs),
     /// Compare a model's actions with the expert's, and measure what critiques are worth
     Examine(ExamineArgs),
     /// Print a shipped recipe, to change a copy of it.
@@ -117,6 +122,7 @@ impl Lab {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Build(args) => args.run(out),
+            Self::Samples(args) => args.run(out),
             Self::Examine(args) => args.run(out),
             Self::Recipe(args) => args.run(out),
         }
