@@ -74,7 +74,7 @@ fn wrong_choices_exit_1_and_say_what_there_is() {
     let (code, _, stderr) =
         run(&["play", "alfworld", "--split", "valid_seen", "--task", "5000"], "");
     assert_eq!(code, 1);
-    assert!(stderr.contains("give a number below 140"), "{stderr}");
+    assert!(stderr.contains("give a number below 500"), "{stderr}");
     let (code, _, stderr) = run(&["data", "alfworld", "--data", "/nonexistent/games.zip"], "");
     assert_eq!(code, 1);
     assert!(stderr.contains("/nonexistent/games.zip"), "{stderr}");
@@ -115,7 +115,7 @@ fn data_names_the_sources_and_counts_the_built_in_games() {
     assert_eq!(code, 0);
     assert!(stdout.contains("json_2.1.2_tw-pddl.zip"), "{stdout}");
     let all = stdout.lines().find(|line| line.starts_with("all ")).expect("a line of sums");
-    assert_eq!(all.split_whitespace().collect::<Vec<_>>(), ["all", "3553", "140", "134"]);
+    assert_eq!(all.split_whitespace().collect::<Vec<_>>(), ["all", "3553", "500", "500"]);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn the_expert_and_the_bench_print_their_tables() {
     assert_eq!(code, 0);
     let all = stdout.lines().find(|line| line.contains(" all ")).expect("a line for all kinds");
     let cells: Vec<&str> = all.split_whitespace().collect();
-    assert_eq!((cells[2], cells[4]), ("140", "100.0"), "all games are solved in the end: {all}");
+    assert_eq!((cells[2], cells[4]), ("500", "100.0"), "all games are solved in the end: {all}");
 
     let (code, stdout, _) =
         run(&["env", "bench", "alfworld", "--steps", "300", "--environments", "10"], "");

@@ -24,7 +24,7 @@ const SAMPLING: Sampling = Sampling { temperature: 0.6, top_p: 1.0, top_k: None,
 
 /// The longest prompt and the longest answer in a rollout, in tokens.
 const MAX_PROMPT: usize = 1536;
-const MAX_ANSWER: usize = 48;
+const MAX_ANSWER: usize = 96;
 
 /// How often a model agrees with the expert at the turns where the expert's action starts with a given verb.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! `lens lab`: build the laboratory models, examine a model, print a recipe.
 
+mod check;
 mod samples;
 
 use std::io::Write;
 use std::path::PathBuf;
 
+use check::CheckArgs;
 use clap::builder::PossibleValuesParser;
 use lens_config::schema::WeightsName;
 use lens_engine::{LearnReport, Policy};
@@ -30,6 +32,8 @@ Examples:
 pub(crate) enum Lab {
     /// Train a tokenizer, teachers and students from scratch, as a recipe says.
     Build(BuildArgs),
+    /// Run the method for a while and compare what its records show with what they should show
+    Check(CheckArgs),
     /// Print samples that a recipe trains on
     Samples(SamplesArgs),
     /// Compare a model's actions with the expert's, and measure what critiques are worth
@@ -122,6 +126,7 @@ impl Lab {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Build(args) => args.run(out),
+            Self::Check(args) => args.run(out),
             Self::Samples(args) => args.run(out),
             Self::Examine(args) => args.run(out),
             Self::Recipe(args) => args.run(out),

@@ -23,7 +23,7 @@ use crate::values::at_least_one;
 use crate::wording::{counted, solved};
 
 /// The laboratory's configuration, for when no file is at hand.
-const LABORATORY: &str = include_str!("../../../../configs/laboratory.toml");
+pub(super) const LABORATORY: &str = include_str!("../../../../configs/laboratory.toml");
 
 /// Train the shipped small student with LENS-OPD and show what changed
 ///

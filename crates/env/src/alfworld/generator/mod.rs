@@ -64,12 +64,13 @@ impl Split {
         }
     }
 
-    /// How many built-in games it has: as many as ALFWorld's own.
+    /// How many built-in games it has: as many to train on as ALFWorld's own, and enough to evaluate with to tell methods
+    /// apart. The first 140 and 134 are a paper-sized evaluation.
     pub fn size(self) -> u32 {
         match self {
             Self::Train => 3553,
-            Self::ValidSeen => 140,
-            Self::ValidUnseen => 134,
+            Self::ValidSeen => 500,
+            Self::ValidUnseen => 500,
         }
     }
 
