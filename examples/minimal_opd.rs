@@ -22,7 +22,7 @@ use lens_engine::native::{LearnerOptions, NativeEngine};
 use lens_engine::{Deadline, Engine, LearnReport, LearnRow, Policy, Sampling};
 use lens_env::{Benchmark, BenchmarkOptions, Task, registry};
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::methods::rows::{TrainRow, plain_rows};
 use lens_opd::objective::Loss;
@@ -123,7 +123,7 @@ pub(crate) fn train(
             format: WeightFormat::F32,
             loss,
             optimizer: AdamWConfig { lr: settings.learning_rate, ..AdamWConfig::default() },
-            recompute: false,
+            training: TrainerOptions::default(),
         },
     )?;
 
