@@ -102,7 +102,12 @@ fn quickstart_compares_draws_and_reuses_what_is_there() {
     assert_eq!(code, 1, "a run of 2 steps is not one of 3: {stderr}");
     assert!(stderr.contains("`train.steps` is 2 there and 3 here"), "{stderr}");
     assert!(stderr.contains("hint: start over with --force"), "{stderr}");
-    for part in ["lens", "opd", "before", "after", "horizon:"] {
+    assert_eq!(
+        stdout.matches("what it learned, on 2 games of valid_unseen").count(),
+        2,
+        "{stdout}"
+    );
+    for part in ["lens", "opd", "before", "after", "horizon:", "kind of task", "mistakes where"] {
         assert!(stdout.contains(part), "no {part} in:\n{stdout}");
     }
     for next in ["eval", "play"] {

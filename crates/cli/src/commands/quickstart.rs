@@ -1,5 +1,7 @@
 //! `lens quickstart`: train the shipped small student and show what changed.
 
+mod learned;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +43,7 @@ pub(crate) struct Quickstart {
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
     steps: u64,
     /// Tasks per split in each evaluation.
-    #[arg(long, default_value_t = 48, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 200, value_parser = at_least_one)]
     tasks: usize,
     /// The seed.
     #[arg(long, default_value_t = 42)]
@@ -87,6 +89,9 @@ impl Quickstart {
         lens_train::files::write_atomically(&page, document.as_bytes())?;
         for ((method, run), (_, results)) in runs.iter().zip(&read) {
             report(*method, run, results, out)?;
+            if let (Some(model), Some(split)) = (newest_model(run), results.splits().last()) {
+                learned::print(&self.config(*method)?, self.seed, split, &model, out)?;
+            }
             print_findings(run.path(), out)?;
         }
         writeln!(out, "\nplot: {}", path.display())?;
@@ -109,6 +114,7 @@ impl Quickstart {
             format!("method={method}"),
             format!("train.steps={}", self.steps),
             format!("train.save_interval={}", self.steps),
+            format!("train.eval_interval={}", self.steps),
             format!("seeds=[{}]", self.seed),
             format!("eval.tasks_during_training={}", self.tasks),
         ];
