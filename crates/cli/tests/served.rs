@@ -215,12 +215,19 @@ struct Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // SIGTERM lets torchrun end its ranks, too.
+        let pid = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let _ = self.child.wait();
     }
 }
 
 fn worker(token: &Path) -> Option<Worker> {
+    worker_of(token, 1)
+}
+
+/// A worker of one rank or, under torchrun, of several.
+fn worker_of(token: &Path, ranks: usize) -> Option<Worker> {
     let venv = std::env::var_os("LENS_VENV").map(PathBuf::from);
     let python = venv.map_or_else(|| PathBuf::from("python3"), |venv| venv.join("bin/python"));
     let has_torch = Command::new(&python)
@@ -238,7 +245,20 @@ fn worker(token: &Path) -> Option<Worker> {
     }
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let port = free.expect("a free port").port().to_string();
-    let mut child = Command::new(python)
+    let mut command = Command::new(python);
+    if ranks > 1 {
+        let count = ranks.to_string();
+        command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", &count]);
+    } else {
+        command.envs([
+            ("RANK", "0"),
+            ("LOCAL_RANK", "0"),
+            ("WORLD_SIZE", "1"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", &port),
+        ]);
+    }
+    let mut child = command
         .args([
             "-m",
             "lens_worker",
@@ -253,13 +273,6 @@ fn worker(token: &Path) -> Option<Worker> {
         .arg(inference::lab("student-large"))
         .arg("--token-file")
         .arg(token)
-        .envs([
-            ("RANK", "0"),
-            ("LOCAL_RANK", "0"),
-            ("WORLD_SIZE", "1"),
-            ("MASTER_ADDR", "127.0.0.1"),
-            ("MASTER_PORT", &port),
-        ])
         .env("PYTHONPATH", root().join("python"))
         .env("OMP_NUM_THREADS", "1")
         .stdout(Stdio::piped())
@@ -329,6 +342,75 @@ fn a_served_student_learns_in_the_worker_and_goes_on_after_both_were_restarted()
         let found = bytes.windows(11).any(|part| part == b"secret-word");
         assert!(!found, "{} holds the key", path.display());
     }
+}
+
+#[test]
+fn a_batch_explored_while_the_worker_trains_resumes_to_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret-word").expect("written");
+    let Some(first) = worker_of(&token, 2) else { return };
+    let (student, fake) = wide("student-large").vllm();
+    let (teacher, _) = wide("teacher").vllm();
+    let settings = |worker: &Worker| {
+        vec![
+            "student.engine=vllm".to_owned(),
+            format!("student.urls=[\"{}\"]", student.url),
+            "teacher.engine=vllm".to_owned(),
+            format!("teacher.urls=[\"{}\"]", teacher.url),
+            "learner.engine=torch".to_owned(),
+            format!("learner.url={}", worker.url),
+            format!("learner.key_file={}", token.display()),
+            "train.overlap=true".to_owned(),
+            "train.steps=4".to_owned(),
+            "locate.clock=full".to_owned(),
+        ]
+    };
+    let run = |name: &str| folder.path().join(name).join("laboratory/seed-42");
+    let (code, text) = lens(&command(&["train"], &folder.path().join("whole"), &settings(&first)));
+    assert_eq!(code, Some(0), "{text}");
+    drop(first);
+    let metrics = |name: &str| {
+        let path = run(name).join("metrics.jsonl");
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    let versions: Vec<u64> = metrics("whole")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .filter(|line: &serde_json::Value| line["kind"] == "batch")
+        .map(|batch| batch["version"].as_u64().expect("a version"))
+        .collect();
+    assert_eq!(versions[..2], [0, 0], "the second batch was explored by the first weights");
+    // Killed without a word once a checkpoint is there; the worker dies too.
+    let second = worker_of(&token, 2).expect("it started before");
+    let arguments = command(&["train"], &folder.path().join("parted"), &settings(&second));
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_lens"))
+        .args(&arguments)
+        .current_dir(root())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let checkpoint = run("parted").join("checkpoints/step-000002");
+    while !checkpoint.exists() && killed.try_wait().expect("asked").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let _ = killed.kill();
+    let _ = killed.wait();
+    drop(second);
+    assert!(checkpoint.exists());
+    let third = worker_of(&token, 2).expect("it started before");
+    let mut again = words(&["train", "--resume", &run("parted").display().to_string()]);
+    again.extend(words(&["--set", &format!("learner.url={}", third.url)]));
+    let (code, text) = lens(&again);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(*fake.label.lock().expect("held"), "4");
+    assert_eq!(metrics("whole"), metrics("parted"));
+    let model = |name: &str| {
+        let path = run(name).join("checkpoints/step-000004/model/model.safetensors");
+        std::fs::read(path).expect("saved")
+    };
+    assert!(model("whole") == model("parted"), "the same weights");
 }
 
 fn walk(folder: &Path) -> Vec<PathBuf> {
