@@ -121,6 +121,7 @@ fn engines_that_do_not_fit_are_refused_by_name() {
         (vec!["learner.engine=vllm"], "learner.engine"),
         (vec!["learner.engine=torch"], "learner.url"),
         (vec!["learner.holds_teacher=true"], "learner.holds_teacher"),
+        (vec!["learner.transfer=nccl"], "learner.transfer"),
         (
             vec!["teacher.engine=vllm", "teacher.urls=[\"http://h:1\"]", "loss.estimator=rkl_full"],
             "loss.estimator",

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use lens_opd::random::StreamKey;
 use serde_json::Value;
 
-use super::dialect::{Fault, Kind, Member, ServerInfo, WriteRequest, Written};
+use super::dialect::{Fault, Kind, ServerInfo, WriteRequest, Written};
 use super::scorer::{RowScores, ScoreRow, Scorer};
-use super::transfer::Group;
 use crate::codec::{Codec, Message};
 use crate::deadline::Deadline;
 use crate::error::{CallFailure, EngineError};
@@ -162,48 +161,8 @@ impl Served {
         self.each(reload).map(|_| ())
     }
 
-    /// How many processes of each server take part in a group with the worker, first of all servers asked whether they do.
-    pub(super) fn member_counts(&self, limit: Duration) -> Result<Vec<u64>, EngineError> {
-        self.each(|_, endpoint| self.kind.member_count(endpoint, Deadline::after(limit)))
-    }
-
-    /// Makes every server a member of the worker's group.
-    pub(super) fn join(&self, members: &[Member], limit: Duration) -> Result<(), EngineError> {
-        let join = |index: usize, endpoint: &Endpoint| {
-            self.kind.join(endpoint, &members[index], Deadline::after(limit))
-        };
-        self.each(join).map(|_| ())
-    }
-
-    /// Makes every server ready to receive weights that will be called `label`.
-    pub(super) fn prepare(&self, label: &str, limit: Duration) -> Result<(), EngineError> {
-        let prepare =
-            |_, endpoint: &Endpoint| self.kind.prepare(endpoint, label, Deadline::after(limit));
-        self.each(prepare).map(|_| ())
-    }
-
-    /// Makes every server receive what the worker sends meanwhile.
-    pub(super) fn receive(
-        &self,
-        group: &Group,
-        label: &str,
-        limit: Duration,
-    ) -> Result<(), EngineError> {
-        let receive = |_, endpoint: &Endpoint| {
-            self.kind.receive(endpoint, group, label, Deadline::after(limit))
-        };
-        self.each(receive).map(|_| ())
-    }
-
-    /// Makes every server go on with what it received, and reads its label back.
-    pub(super) fn finish(&self, label: &str, limit: Duration) -> Result<(), EngineError> {
-        let finish =
-            |_, endpoint: &Endpoint| self.kind.finish(endpoint, label, Deadline::after(limit));
-        self.each(finish).map(|_| ())
-    }
-
     /// The same call to every server, at once.
-    fn each<R: Send>(
+    pub(super) fn each<R: Send>(
         &self,
         call: impl Fn(usize, &Endpoint) -> Result<R, EngineError> + Sync,
     ) -> Result<Vec<R>, EngineError> {

@@ -10,7 +10,9 @@ use super::check::Finding;
 use super::dialect::Member;
 use super::served::Served;
 use super::worker::Worker;
+use crate::deadline::Deadline;
 use crate::error::EngineError;
+use crate::http::Endpoint;
 
 /// The name of the group that the worker forms with its servers.
 const GROUP: &str = "lens";
@@ -53,6 +55,43 @@ impl Group {
         }
         pieces.push(start..self.names.len());
         pieces
+    }
+}
+
+impl Served {
+    /// How many processes of each server will be members of the worker's group; an error if a server cannot join.
+    pub(super) fn member_counts(&self, limit: Duration) -> Result<Vec<u64>, EngineError> {
+        self.each(|_, endpoint| self.kind().member_count(endpoint, Deadline::after(limit)))
+    }
+
+    /// Makes every server a member of the worker's group.
+    fn join(&self, members: &[Member], limit: Duration) -> Result<(), EngineError> {
+        let join = |index: usize, endpoint: &Endpoint| {
+            self.kind().join(endpoint, &members[index], Deadline::after(limit))
+        };
+        self.each(join).map(|_| ())
+    }
+
+    /// Makes every server ready to receive weights that will be called `label`.
+    fn prepare(&self, label: &str, limit: Duration) -> Result<(), EngineError> {
+        let prepare =
+            |_, endpoint: &Endpoint| self.kind().prepare(endpoint, label, Deadline::after(limit));
+        self.each(prepare).map(|_| ())
+    }
+
+    /// Makes every server receive what the worker sends meanwhile.
+    fn receive(&self, group: &Group, label: &str, limit: Duration) -> Result<(), EngineError> {
+        let receive = |_, endpoint: &Endpoint| {
+            self.kind().receive(endpoint, group, label, Deadline::after(limit))
+        };
+        self.each(receive).map(|_| ())
+    }
+
+    /// Makes every server go on with what it received, and reads its label back.
+    fn finish(&self, label: &str, limit: Duration) -> Result<(), EngineError> {
+        let finish =
+            |_, endpoint: &Endpoint| self.kind().finish(endpoint, label, Deadline::after(limit));
+        self.each(finish).map(|_| ())
     }
 }
 
