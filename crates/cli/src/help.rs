@@ -4,7 +4,10 @@ use clap::Command;
 
 /// The groups and their commands. A command of no group stands in the last one.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Train", &["quickstart", "train", "sweep", "eval", "diagnose", "estimate", "references"]),
+    (
+        "Train",
+        &["quickstart", "train", "sweep", "eval", "diagnose", "audit", "estimate", "references"],
+    ),
     ("Look", &["view", "figures", "doctor", "show"]),
     ("Models", &["engine", "model", "sft", "generate", "score", "lab"]),
     ("Benchmarks", &["play", "env", "data"]),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lens_records::folder::collect;
-use lens_records::metrics::{EvalLine, Record};
+use lens_records::metrics::{EvalLine, Record, SpentTokens};
 use lens_records::{EpisodeLine, RunFolder};
 
 use crate::failure::Failure;
@@ -25,6 +25,8 @@ pub(crate) struct Results {
     generated_tokens: u64,
     /// Tokens trained on.
     trained_tokens: u64,
+    /// Tokens both models read and wrote, evaluation left out.
+    spent: SpentTokens,
     /// Seconds by stage.
     seconds: BTreeMap<String, f64>,
 }
@@ -41,6 +43,7 @@ impl Results {
                     results.forks.0 += batch.forks.len() as u64;
                     results.forks.1 += batch.complete_pairs;
                     results.forks.2 += batch.accepted;
+                    results.spent += batch.spent.unwrap_or_default();
                     results.generated_tokens +=
                         batch.rollout.map_or(0, |rollout| rollout.response_tokens);
                 }
@@ -49,6 +52,7 @@ impl Results {
                         results.steps = results.steps.max(step.step);
                     }
                     results.trained_tokens += step.opd_tokens + step.gi_tokens;
+                    results.spent.student += step.tokens.unwrap_or(0);
                 }
                 Record::Eval(evaluation) => results.evaluations.push(evaluation),
             }
@@ -58,6 +62,11 @@ impl Results {
             *results.seconds.entry(timing.stage).or_default() += timing.seconds;
         }
         results
+    }
+
+    /// Tokens both models read and wrote, evaluation left out.
+    pub(crate) fn spent(&self) -> SpentTokens {
+        self.spent
     }
 
     /// The splits, in the order they were evaluated.
@@ -114,6 +123,14 @@ impl Results {
             group(self.generated_tokens),
             group(self.trained_tokens)
         )?;
+        if self.spent.total() > 0 {
+            writeln!(
+                out,
+                "  spent: {} student tokens and {} teacher tokens, prompts included",
+                group(self.spent.student),
+                group(self.spent.teacher)
+            )?;
+        }
         if let Some(bytes) = lens_lm::train::bench::peak_rss_bytes() {
             let (number, unit) = match bytes {
                 0..1_000_000_000 => (format!("{}", bytes / 1_000_000), "MB"),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lens_config::schema::Config;
 use lens_config::{Origin, resolve};
+use lens_opd::buffer::Staleness;
 use lens_opd::methods::MethodName;
 
 fn configs() -> PathBuf {
@@ -31,6 +32,7 @@ fn table_4_training_configuration() {
         assert_eq!(config.optimizer.grad_clip, 1.0, "{name}");
         assert_eq!(config.rollout.repeat_times, 1, "{name}");
         assert_eq!(config.train.max_staleness, 2, "{name}");
+        assert_eq!(config.train.staleness, Staleness::Paper, "{name}");
         assert_eq!(config.train.steps, 250, "{name}");
         assert_eq!((config.rollout.batch_size, config.train.batch_size), (16, 64), "{name}");
         assert_eq!((config.train.save_interval, config.train.eval_interval), (250, 5), "{name}");

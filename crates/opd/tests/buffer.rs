@@ -1,6 +1,6 @@
 //! The buffer's boundaries, and the constants of the paper's table 4.
 
-use lens_opd::buffer::{MAX_STALENESS, TRAIN_BATCH_ROWS, is_fresh, plan_train_batch};
+use lens_opd::buffer::{MAX_STALENESS, Staleness, TRAIN_BATCH_ROWS, is_fresh, plan_train_batch};
 use lens_opd::methods::MethodSections;
 use lens_opd::objective::Loss;
 
@@ -12,6 +12,19 @@ fn version_j_minus_2_is_kept_and_j_minus_3_is_dropped() {
         assert!(!is_fresh(step - 3, step, MAX_STALENESS), "step {step}");
     }
     assert!(is_fresh(0, 1, MAX_STALENESS) && is_fresh(0, 2, MAX_STALENESS));
+}
+
+#[test]
+fn a_big_explorer_batch_is_consumed_where_the_configuration_says_so() {
+    let limit = Staleness::Consume.limit(MAX_STALENESS);
+    let mut queue = vec![0_u64; 480];
+    for step in 1..=7 {
+        let pop = plan_train_batch(&queue, step, TRAIN_BATCH_ROWS, limit);
+        assert_eq!((pop.train.len(), pop.stale.len()), (64, 0), "step {step}");
+        queue.drain(..64);
+    }
+    assert_eq!(plan_train_batch(&queue, 8, TRAIN_BATCH_ROWS, limit).stale, [0_usize; 0]);
+    assert_eq!(Staleness::Paper.limit(MAX_STALENESS), MAX_STALENESS);
 }
 
 #[test]

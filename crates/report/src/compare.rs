@@ -3,12 +3,13 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use lens_opd::stats::bootstrap::{Interval, Paired};
+use lens_opd::stats::bootstrap::{Interval, Resampling};
+use lens_opd::stats::crossed::{Cell, crossed_difference};
 use lens_records::metrics::EvalLine;
 use serde::Serialize;
 
 use crate::run::Run;
-use crate::stats::{difference_of_shares, mean, paired, wilson};
+use crate::stats::{difference_of_shares, mean, wilson};
 use crate::summary::percent;
 
 /// Runs of one name and method: its seeds.
@@ -76,6 +77,8 @@ pub struct Difference {
     pub paired: bool,
     /// Whether the interval leaves out zero.
     pub clear: bool,
+    /// Probability that the group is better; only of paired tasks.
+    pub better: Option<f64>,
 }
 
 /// A setting and its value in each group.
@@ -167,9 +170,11 @@ pub fn difference<R: Borrow<Run>>(
         evals.filter_map(|run| Some((run.seed(), run.last_eval(split)?))).collect()
     };
     let (first, second) = (last(base), last(group));
-    let pairs = task_pairs(&first, &second);
-    let (interval, tasks, is_paired) = if let Some(interval) = paired(&pairs) {
-        (interval, pairs.len(), true)
+    let cells = task_cells(&first, &second);
+    let resampling = Resampling { resamples: 4_000, ..Resampling::default() };
+    let compared = crossed_difference(&cells, &resampling).ok();
+    let (interval, tasks, is_paired) = if let Some(compared) = &compared {
+        (compared.difference, cells.len(), true)
     } else {
         let share = |evals: &[(Option<u64>, &EvalLine)]| {
             let rate = mean(evals.iter().map(|(_, eval)| eval.all.success_rate / 100.0))?;
@@ -186,16 +191,16 @@ pub fn difference<R: Borrow<Run>>(
         tasks,
         paired: is_paired,
         clear: interval.low > 0.0 || interval.high < 0.0,
+        better: compared.map(|compared| compared.better),
     })
 }
 
-/// Pairs of outcomes of the same task at the same seed, clustered by task: a task that is easy is easy for every seed.
-fn task_pairs(
+/// Differences on the same task at the same seed. Runs without a common seed are paired in their order.
+fn task_cells(
     first: &[(Option<u64>, &EvalLine)],
     second: &[(Option<u64>, &EvalLine)],
-) -> Vec<Paired> {
-    let mut clusters: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut pairs = Vec::new();
+) -> Vec<Cell> {
+    let mut cells = Vec::new();
     for (position, (seed, base)) in first.iter().enumerate() {
         let same = second.iter().find(|(other, _)| other == seed).or(second.get(position));
         let Some((_, treated)) = same else { continue };
@@ -203,14 +208,16 @@ fn task_pairs(
             treated.tasks.iter().map(|task| (task.task.as_str(), task.success)).collect();
         for task in &base.tasks {
             if let Some(&success) = by_task.get(task.task.as_str()) {
-                let next = clusters.len() as u64;
-                let cluster = *clusters.entry(&task.task).or_insert(next);
                 let value = |solved: bool| f64::from(u8::from(solved));
-                pairs.push(Paired { cluster, base: value(task.success), treated: value(success) });
+                cells.push(Cell {
+                    seed: seed.unwrap_or(position as u64),
+                    task: task.task.clone(),
+                    difference: value(success) - value(task.success),
+                });
             }
         }
     }
-    pairs
+    cells
 }
 
 /// The settings in which the groups differ.

@@ -5,14 +5,22 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use lens_agent::prompts::{diagnostic_cue, turn_message};
+use lens_config::Config;
+use lens_engine::scripted::{Scripted, ScriptedEngine, ScriptedPolicy};
 use lens_env::registry::Entry;
 use lens_env::{
     Actions, Benchmark, BenchmarkOptions, CommandStyle, Decision, EnvError, Environment, Expert,
     Laboratory, Profile, PromptStyle, Registry, ScoreScale, Snapshot, SplitInfo, Status, Task,
     View, Window, demonstrate, names,
 };
+use lens_opd::buffer::Staleness;
 use lens_opd::episode::EpisodeEnd;
+use lens_opd::methods::MethodName;
+use lens_records::RunFolder;
+use lens_records::folder::collect;
+use lens_records::metrics::{Record, SpentTokens};
 use lens_train::evaluate::{TaskResult, measures};
+use lens_train::{Finish, Opening, Progress, Run, RunInputs};
 
 const PROFILE: Profile = Profile {
     name: Cow::Borrowed("counting"),
@@ -179,4 +187,71 @@ fn it_is_played_and_measured_by_its_own_score() {
     let score = measured.score.expect("points");
     assert!((score - 100.0 * (1.0 + 6.0 / 9.0) / 2.0).abs() < 1e-9, "{score}");
     assert!((measured.rounds - 5.5).abs() < 1e-9);
+}
+
+struct Quiet;
+
+impl Progress for Quiet {}
+
+/// A run of plain OPD on the small split whose student counts right away.
+fn run(output: &std::path::Path, opening: Opening, change: impl FnOnce(&mut Config)) -> Run {
+    let mut config = Config { output: output.to_owned(), ..Config::default() };
+    (config.name, config.method) = ("counting".to_owned(), MethodName::Opd);
+    config.task.train_split = "small".to_owned();
+    config.task.eval_splits = vec!["large".to_owned()];
+    config.task.turn_limit = 6;
+    (config.rollout.batch_size, config.train.batch_size) = (2, 2);
+    (config.train.steps, config.train.eval_interval) = (1000, 1000);
+    config.train.staleness = Staleness::Consume;
+    change(&mut config);
+    let policy = || ScriptedPolicy::saying("<action>more</action>");
+    let engine = Box::new(ScriptedEngine::new(Scripted::new(policy(), policy())));
+    let inputs = RunInputs { config, seed: 1, benchmark: counting(), engine };
+    let mut run = Run::open(inputs, opening, &mut Quiet).expect("it opens");
+    let finish = run.run(&std::sync::atomic::AtomicBool::new(false), &mut Quiet).expect("it runs");
+    assert_eq!(finish, Finish::Done);
+    run
+}
+
+/// What the records of a run say it spent.
+fn recorded(run: &Run) -> SpentTokens {
+    let folder = RunFolder::open(run.path()).expect("a run");
+    let mut spent = SpentTokens::default();
+    for record in collect(folder.metrics().expect("metrics")).0 {
+        match record {
+            Record::Batch(batch) => spent += batch.spent.expect("counted"),
+            Record::Step(step) => spent.student += step.tokens.expect("counted"),
+            Record::Eval(_) => {}
+        }
+    }
+    spent
+}
+
+#[test]
+fn a_run_ends_when_its_budget_of_tokens_is_spent_and_goes_on_with_a_larger_one() {
+    let output = tempfile::tempdir().expect("a temporary folder");
+    let first = run(output.path(), Opening::New, |config| config.train.budget_tokens = 4_000);
+    let spent = first.spent();
+    assert!(spent.total() >= 4_000 && first.step() < 100, "{spent:?} at step {}", first.step());
+    assert!(spent.student > 0 && spent.teacher > 0);
+    assert_eq!(recorded(&first), spent);
+    let step = first.step();
+    drop(first);
+    let more = run(output.path(), Opening::Resume, |config| config.train.budget_tokens = 9_000);
+    assert!(more.step() > step && more.spent().total() >= 9_000);
+    assert_eq!(recorded(&more), more.spent());
+}
+
+#[test]
+fn rows_are_consumed_or_dropped_for_their_age_as_the_configuration_says() {
+    // The scripted student stays at version 0, so under the paper's rule every row is too old from step 3 on.
+    let output = tempfile::tempdir().expect("a temporary folder");
+    let consumed = run(output.path(), Opening::New, |config| config.train.steps = 6);
+    assert_eq!(consumed.step(), 6);
+    let output = tempfile::tempdir().expect("a temporary folder");
+    let paper = run(output.path(), Opening::New, |config| {
+        config.train.staleness = Staleness::Paper;
+        config.train.budget_tokens = 9_000;
+    });
+    assert_eq!(paper.step(), 2);
 }

@@ -1,5 +1,7 @@
 //! `lens sweep`: methods x seeds x students, and the paper's table of them.
 
+mod compare;
+mod plan;
 mod table;
 
 use std::collections::VecDeque;
@@ -21,6 +23,7 @@ use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::{SweepBar, SweepRun};
+use crate::results::{Results, open_run};
 use crate::run_seed::run_seed;
 use crate::values::{at_least_one, method};
 use table::Table;
@@ -33,7 +36,8 @@ use table::Table;
 #[command(after_help = "\
 Examples:
   lens sweep configs/laboratory.toml --jobs 2
-  lens sweep configs/laboratory.toml --methods opd,lens --set seeds=[1,2,3] --format markdown")]
+  lens sweep configs/laboratory.toml --methods opd,lens --set seeds=[1,2,3] --format markdown
+  lens sweep configs/laboratory.toml --methods opd,lens --plan --difference 3")]
 pub(crate) struct Sweep {
     #[command(flatten)]
     config: ConfigArgs,
@@ -49,6 +53,15 @@ pub(crate) struct Sweep {
     /// Runs side by side, which share the cores. Results do not depend on it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
+    /// The method that the others are compared with, seed by seed and task by task.
+    #[arg(long, value_name = "METHOD", value_parser = method(), default_value = "opd")]
+    against: MethodName,
+    /// Train nothing: say how many seeds and games a difference needs, from the runs that are done.
+    #[arg(long)]
+    plan: bool,
+    /// The difference in points that --plan is for.
+    #[arg(long, value_name = "POINTS", default_value_t = 3.0, requires = "plan")]
+    difference: f64,
     /// How the table is printed.
     #[arg(long, value_enum, default_value = "table")]
     format: table::Format,
@@ -84,7 +97,7 @@ impl Sweep {
         for path in named {
             students.push((model_name(path)?, assemble::model_folder(path, key)?));
         }
-        let mut table = Table::new(&config);
+        let mut table = Table::new(&config, self.against);
         let mut jobs = VecDeque::new();
         for (name, path) in &students {
             for &method in &methods {
@@ -92,6 +105,9 @@ impl Sweep {
                     jobs.push_back(job(&config, path, name, method, seed));
                 }
             }
+        }
+        if self.plan {
+            return self.plan(&config, jobs.make_contiguous(), out);
         }
         let total = jobs.len();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -127,6 +143,8 @@ impl Sweep {
         }
         let done = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (job, result) in done {
+            let spent = Results::read(&open_run(&Run::folder(&job.config, job.seed))?).spent();
+            table.spent(&job.student, job.method, spent);
             table.add(&job.student, job.method, job.seed, result.evaluations);
         }
         table.print(self.format, out)
@@ -212,15 +230,8 @@ impl Shared {
     fn run_job(&self, job: &Job, progress: &mut SweepRun) -> Result<Final, Failure> {
         let config = &job.config;
         let folder = Run::folder(config, job.seed);
-        let result_file = folder.join(match self.limit {
-            Some(limit) => format!("final-{limit}.json"),
-            None => "final.json".to_owned(),
-        });
         let begun = begun(config, &folder)?;
-        if begun
-            && let Ok(json) = std::fs::read(&result_file)
-            && let Ok(result) = serde_json::from_slice(&json)
-        {
+        if begun && let Some(result) = finished(&folder, self.limit) {
             return Ok(result);
         }
         let opening = if begun { Opening::Resume } else { Opening::New };
@@ -234,9 +245,23 @@ impl Shared {
         let evaluations = evaluate(config, &run.model_folder(), job.seed, self.limit)?;
         let result = Final { evaluations };
         let json = serde_json::to_vec(&result).map_err(|error| Failure::Runtime(error.into()))?;
-        write_atomically(&result_file, &json)?;
+        write_atomically(&result_file(&folder, self.limit), &json)?;
         Ok(result)
     }
+}
+
+/// Where a run's final evaluation is kept.
+fn result_file(folder: &Path, limit: Option<usize>) -> PathBuf {
+    folder.join(match limit {
+        Some(limit) => format!("final-{limit}.json"),
+        None => "final.json".to_owned(),
+    })
+}
+
+/// A run's final evaluation, if it has one.
+fn finished(folder: &Path, limit: Option<usize>) -> Option<Final> {
+    let json = std::fs::read(result_file(folder, limit)).ok()?;
+    serde_json::from_slice(&json).ok()
 }
 
 fn interrupted() -> Failure {

@@ -54,11 +54,14 @@ pub(super) fn costs(
     let prompt = prompt_tokens as u64;
     let branches = 2 * validate.pairs as u64;
     let future = branches * validate.continuation_turns as u64;
+    let plays_on = validate.play_on || validate.evaluator.is_of_end();
+    // Played on, a branch may take every turn there is; only its continuation is judged.
+    let turns = if plays_on { branches * config.task.turn_limit as u64 } else { future };
     // With a hint both branches write a fork turn; a bridge is the teacher's, and the base branch acts again as it did.
     let (fork_turns, hints, bridges) = if needs.hints {
-        (played.forks * (future + branches), played.forks, 0)
+        (played.forks * (turns + branches), played.forks, 0)
     } else {
-        (played.forks * future, 0, played.forks)
+        (played.forks * turns, 0, played.forks)
     };
     let evaluations = 1 + train.steps.div_ceil(train.eval_interval);
     let evaluation_episodes = evaluations * typical.eval_tasks;

@@ -1,4 +1,4 @@
-//! The table of a sweep: mean and deviation over seeds, and the gain against plain OPD.
+//! The table of a sweep: mean and deviation over seeds, and the paired difference against a baseline.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,11 +6,15 @@ use std::io::Write;
 use lens_config::Config;
 use lens_env::{Profile, ScoreScale, registry};
 use lens_opd::methods::MethodName;
+use lens_opd::stats::crossed::Comparison;
+use lens_records::metrics::SpentTokens;
 use lens_train::evaluate::{Evaluation, TaskResult, measures};
 use serde_json::json;
 
+use super::compare::{cells_of, compared, difference_text, probability_text};
 use crate::commands::eval::mean_and_deviation;
 use crate::failure::Failure;
+use crate::wording::group;
 
 /// How a table is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -24,14 +28,18 @@ pub(super) enum Format {
 const POOLED: &str = "pooled";
 
 /// The evaluations of each seed.
-type BySeed = BTreeMap<u64, Vec<Evaluation>>;
+pub(super) type BySeed = BTreeMap<u64, Vec<Evaluation>>;
 
 /// Results by (student, method or before training), one list of evaluations a seed.
 #[derive(Debug)]
 pub(super) struct Table {
     profile: Option<&'static Profile>,
     turn_limit: usize,
+    /// The method that the others are compared with.
+    against: MethodName,
     rows: Vec<(String, Option<MethodName>, BySeed)>,
+    /// Tokens of every run, by student and method.
+    spent: Vec<(String, MethodName, SpentTokens)>,
 }
 
 /// What one cell says: the values of all seeds.
@@ -43,12 +51,19 @@ struct Cells {
 }
 
 impl Table {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, against: MethodName) -> Self {
         Self {
             profile: registry::profile(&config.task.benchmark).ok(),
             turn_limit: config.task.turn_limit,
+            against,
             rows: Vec::new(),
+            spent: Vec::new(),
         }
+    }
+
+    /// Adds what a run's models read and wrote.
+    pub(super) fn spent(&mut self, student: &str, method: MethodName, spent: SpentTokens) {
+        self.spent.push((student.to_owned(), method, spent));
     }
 
     pub(super) fn untrained(&mut self, student: &str, evaluations: &[Evaluation]) {
@@ -100,15 +115,20 @@ impl Table {
         self.profile.is_some_and(|profile| profile.score != ScoreScale::None)
     }
 
+    /// Whether an evaluation counts in a column.
+    fn belongs(&self, evaluation: &Evaluation, split: &str) -> bool {
+        match split {
+            POOLED => self.pooled().any(|pooled| pooled == evaluation.split),
+            split => evaluation.split == split,
+        }
+    }
+
     fn cells(&self, seeds: &BySeed, split: &str) -> Cells {
         let mut cells = Cells::default();
         for evaluations in seeds.values() {
             let tasks: Vec<&TaskResult> = evaluations
                 .iter()
-                .filter(|one| match split {
-                    POOLED => self.pooled().any(|pooled| pooled == one.split),
-                    split => one.split == split,
-                })
+                .filter(|one| self.belongs(one, split))
                 .flat_map(|one| &one.tasks)
                 .collect();
             let scale = self.profile.map_or(ScoreScale::None, |profile| profile.score);
@@ -131,7 +151,8 @@ impl Table {
         // As in the paper's tables: before training, the others, ours last.
         let order = |method: Option<MethodName>| match method {
             None => 0,
-            Some(MethodName::Lens) => usize::MAX,
+            Some(MethodName::Lens) => usize::MAX - 1,
+            Some(MethodName::LensPlus) => usize::MAX,
             Some(method) => {
                 1 + MethodName::ALL.iter().position(|&one| one == method).unwrap_or_default()
             }
@@ -145,52 +166,86 @@ impl Table {
         }
     }
 
-    fn gain(&self, student: &str, split: &str, success: &[f64]) -> Option<f64> {
-        let opd =
-            self.rows.iter().find(|row| row.0 == student && row.1 == Some(MethodName::Opd))?;
-        Some(mean(success)? - mean(&self.cells(&opd.2, split).success)?)
+    /// The paired difference against the baseline of the same student; `None` for the baseline itself.
+    fn difference(
+        &self,
+        student: &str,
+        method: Option<MethodName>,
+        seeds: &BySeed,
+        split: &str,
+    ) -> Option<Comparison> {
+        let baseline =
+            self.rows.iter().find(|row| row.0 == student && row.1 == Some(self.against))?;
+        if method.is_none() || method == Some(self.against) {
+            return None;
+        }
+        compared(&cells_of(&baseline.2, seeds, |evaluation| self.belongs(evaluation, split)))
     }
 
-    /// A table for each split, narrow enough for a terminal; in Markdown one table for all.
+    fn students(&self) -> Vec<&str> {
+        let mut students: Vec<&str> = Vec::new();
+        for (student, ..) in &self.rows {
+            if !students.contains(&student.as_str()) {
+                students.push(student);
+            }
+        }
+        students
+    }
+
+    /// A table for each split and student, narrow enough for a terminal; in Markdown one table for all.
     fn print_text(&self, markdown: bool, out: &mut dyn Write) -> Result<(), Failure> {
         let splits = self.splits();
         if markdown {
-            return write_table(&self.lines(&splits), true, out);
+            write_table(&self.lines(&splits, None), true, out)?;
+            return self.print_spent(true, out);
         }
-        for (number, split) in splits.iter().enumerate() {
-            if number > 0 {
+        for split in &splits {
+            for student in self.students() {
+                writeln!(out, "{split}, {student}")?;
+                let mut lines = self.lines(std::slice::from_ref(split), Some(student));
+                "success %".clone_into(&mut lines[0][2]);
+                write_table(&lines, false, out)?;
                 writeln!(out)?;
             }
-            writeln!(out, "{split}")?;
-            let mut lines = self.lines(std::slice::from_ref(split));
-            "success %".clone_into(&mut lines[0][3]);
-            write_table(&lines, false, out)?;
         }
-        Ok(())
+        writeln!(
+            out,
+            "difference to {}: same seeds and tasks, 95 % interval by resampling both",
+            self.against
+        )?;
+        self.print_spent(false, out)
     }
 
-    /// The heading and the rows, each with the columns of these splits.
-    fn lines(&self, splits: &[String]) -> Vec<Vec<String>> {
-        let mut lines = vec![["student", "method", "seeds"].map(str::to_owned).to_vec()];
+    /// The heading and the rows, each with the columns of these splits; of one student its name is left out.
+    fn lines(&self, splits: &[String], student: Option<&str>) -> Vec<Vec<String>> {
+        let mut lines = vec![["method", "seeds"].map(str::to_owned).to_vec()];
         for split in splits {
-            lines[0].extend([format!("{split} success %"), "gain on OPD".to_owned()]);
+            let against = format!("to {} [95 %]", self.against);
+            lines[0].extend([format!("{split} success %"), against, "better".to_owned()]);
             if self.has_score() {
                 lines[0].push("score".to_owned());
             }
             lines[0].push("rounds".to_owned());
         }
-        for (student, method, seeds) in &self.rows {
+        if student.is_none() {
+            lines[0].insert(0, "student".to_owned());
+        }
+        for (of, method, seeds) in &self.rows {
+            if student.is_some_and(|student| student != of) {
+                continue;
+            }
             let method_name =
                 method.map_or_else(|| "before training".to_owned(), |method| method.to_string());
-            let mut line = vec![student.clone(), method_name, seeds.len().to_string()];
+            let mut line = vec![method_name, seeds.len().to_string()];
+            if student.is_none() {
+                line.insert(0, of.clone());
+            }
             for split in splits {
                 let cells = self.cells(seeds, split);
                 line.push(mean_and_deviation(&cells.success));
-                let gain = self.gain(student, split, &cells.success);
-                line.push(match (method, gain) {
-                    (Some(MethodName::Opd) | None, _) | (_, None) => "-".to_owned(),
-                    (_, Some(gain)) => format!("{gain:+.1}"),
-                });
+                let difference = self.difference(of, *method, seeds, split);
+                line.push(difference.as_ref().map_or("-".to_owned(), difference_text));
+                line.push(difference.as_ref().map_or("-".to_owned(), probability_text));
                 if self.has_score() {
                     line.push(mean_and_deviation(&cells.score));
                 }
@@ -201,6 +256,47 @@ impl Table {
         lines
     }
 
+    /// What each method cost, mean over its runs: tokens that student and teacher read and wrote.
+    fn print_spent(&self, markdown: bool, out: &mut dyn Write) -> Result<(), Failure> {
+        let heading = ["student", "method", "student tokens", "teacher tokens", "together"];
+        let mut lines = vec![heading.map(str::to_owned).to_vec()];
+        for (student, method, _) in &self.rows {
+            let Some(method) = method else { continue };
+            let Some((student_tokens, teacher_tokens)) = self.mean_spent(student, *method) else {
+                continue;
+            };
+            let together = student_tokens + teacher_tokens;
+            lines.push(vec![
+                student.clone(),
+                method.to_string(),
+                group(student_tokens),
+                group(teacher_tokens),
+                group(together),
+            ]);
+        }
+        if lines.len() == 1 {
+            return Ok(());
+        }
+        writeln!(out)?;
+        if !markdown {
+            writeln!(out, "tokens read and written per run, evaluation left out")?;
+        }
+        write_table(&lines, markdown, out)
+    }
+
+    fn mean_spent(&self, student: &str, method: MethodName) -> Option<(u64, u64)> {
+        let runs: Vec<&SpentTokens> = self
+            .spent
+            .iter()
+            .filter(|run| run.0 == student && run.1 == method && run.2.total() > 0)
+            .map(|run| &run.2)
+            .collect();
+        let mean = |of: fn(&SpentTokens) -> u64| {
+            runs.iter().map(|run| of(run)).sum::<u64>() / runs.len().max(1) as u64
+        };
+        (!runs.is_empty()).then(|| (mean(|run| run.student), mean(|run| run.teacher)))
+    }
+
     fn print_json(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let splits = self.splits();
         let rows: Vec<serde_json::Value> = self
@@ -209,6 +305,7 @@ impl Table {
             .flat_map(|row| splits.iter().map(move |split| (row, split)))
             .map(|((student, method, seeds), split)| {
                 let cells = self.cells(seeds, split);
+                let spent = method.and_then(|method| self.mean_spent(student, method));
                 json!({
                     "student": student,
                     "method": method,
@@ -217,7 +314,10 @@ impl Table {
                     "success_rate": cells.success,
                     "score": cells.score,
                     "rounds": cells.rounds,
-                    "gain_on_opd": self.gain(student, split, &cells.success),
+                    "against": self.against,
+                    "difference": self.difference(student, *method, seeds, split),
+                    "student_tokens": spent.map(|spent| spent.0),
+                    "teacher_tokens": spent.map(|spent| spent.1),
                 })
             })
             .collect();
@@ -247,10 +347,6 @@ fn write_table(lines: &[Vec<String>], markdown: bool, out: &mut dyn Write) -> Re
     Ok(())
 }
 
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,7 +373,7 @@ mod tests {
 
     #[test]
     fn the_gain_is_against_opd_of_the_same_student() {
-        let mut table = Table::new(&Config::default());
+        let mut table = Table::new(&Config::default(), MethodName::Opd);
         table.untrained(
             "small",
             &[evaluation("valid_seen", 1, 0), evaluation("valid_unseen", 1, 0)],
@@ -288,6 +384,7 @@ mod tests {
         for seed in [1, 2] {
             table.add("small", MethodName::Lens, seed, pair(seed, 3));
             table.add("small", MethodName::Opd, seed, pair(seed, seed as usize));
+            table.spent("small", MethodName::Opd, SpentTokens { student: 3000, teacher: 1000 });
         }
         let mut narrow = Vec::new();
         table.print_text(false, &mut narrow).expect("memory takes it");
@@ -297,11 +394,14 @@ mod tests {
         table.print(Format::Markdown, &mut text).expect("memory takes it");
         let text = String::from_utf8(text).expect("text");
         let rows: Vec<&str> = text.lines().collect();
-        assert_eq!(rows.len(), 5, "{text}");
+        assert_eq!(rows.len(), 9, "{text}");
         assert!(rows[2].contains("before training") && rows[3].contains("opd"), "{text}");
         let cells: Vec<&str> = rows[4].split('|').map(str::trim).collect();
         assert_eq!(&cells[1..4], ["small", "lens", "2"]);
-        assert_eq!(&cells[4..7], ["75.0 ± 0.0", "+37.5", "15.0 ± 0.0"]);
-        assert_eq!(cells[10], "75.0 ± 0.0", "the pooled column comes last: {text}");
+        assert_eq!(cells[4], "75.0 ± 0.0");
+        assert!(cells[5].starts_with("+37.5 ["), "{text}");
+        assert_eq!(cells[7], "15.0 ± 0.0");
+        assert_eq!(cells[12], "75.0 ± 0.0", "the pooled column comes last: {text}");
+        assert!(rows[8].contains("3,000") && rows[8].contains("4,000"), "{text}");
     }
 }

@@ -1,0 +1,118 @@
+//! `lens sweep --plan`: how many seeds and games a difference needs.
+
+use std::io::Write;
+
+use lens_config::Config;
+use lens_opd::stats::crossed::Cell;
+use lens_opd::stats::power::Spread;
+use lens_train::Run;
+
+use super::compare::cells_of;
+use super::table::BySeed;
+use super::{Job, Sweep, finished};
+use crate::assemble;
+use crate::failure::Failure;
+
+/// Numbers of games that are planned for, besides the configured one.
+const GAMES: [usize; 6] = [100, 200, 500, 1000, 2000, 5000];
+
+impl Sweep {
+    /// Prints what a difference needs.
+    pub(super) fn plan(
+        &self,
+        config: &Config,
+        jobs: &[Job],
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        if !(self.difference > 0.0 && self.difference <= 100.0) {
+            return Err(Failure::user(format!(
+                "--difference must be above 0 and at most 100 points, not {}",
+                self.difference
+            )));
+        }
+        let difference = self.difference / 100.0;
+        let (spread, source) = self.spread(jobs)?;
+        let percent = |share: f64| format!("{:.1}", 100.0 * share);
+        writeln!(
+            out,
+            "a difference of {} points, paired, 95 % interval, 80 % power",
+            self.difference
+        )?;
+        writeln!(
+            out,
+            "deviation in points: {} between seeds, {} between games, {} of one game",
+            percent(spread.seeds),
+            percent(spread.games),
+            percent(spread.rest)
+        )?;
+        writeln!(out, "  {source}")?;
+        let configured = self.games(config)?;
+        let mut games: Vec<usize> = GAMES.into_iter().chain([configured]).collect();
+        games.sort_unstable();
+        games.dedup();
+        writeln!(out, "{:>8}  {:>6}", "games", "seeds")?;
+        for count in games {
+            let seeds = spread
+                .seeds_needed(difference, count)
+                .map_or("no number is enough".to_owned(), |seeds| seeds.to_string());
+            let mark = if count == configured { "  (as configured)" } else { "" };
+            writeln!(out, "{count:>8}  {seeds:>6}{mark}")?;
+        }
+        let seeds = config.seeds.len();
+        let detectable = spread.detectable(seeds, configured);
+        if detectable.is_finite() {
+            writeln!(
+                out,
+                "as configured: {seeds} seeds and {configured} games detect {} points",
+                percent(detectable)
+            )?;
+        } else {
+            writeln!(out, "as configured: {seeds} seeds are too few to detect anything")?;
+        }
+        Ok(())
+    }
+
+    /// Games of the final evaluation, all splits together.
+    fn games(&self, config: &Config) -> Result<usize, Failure> {
+        let benchmark = assemble::benchmark(config)?;
+        let mut games = 0;
+        for split in &config.task.eval_splits {
+            let tasks = benchmark.tasks(split)?.len();
+            games += self.limit.map_or(tasks, |limit| tasks.min(limit));
+        }
+        Ok(games)
+    }
+
+    /// The spread of finished runs: of the method with most seeds beside the baseline; assumed where there are too few.
+    fn spread(&self, jobs: &[Job]) -> Result<(Spread, String), Failure> {
+        let results = |student: &str, method| -> BySeed {
+            let own = jobs.iter().filter(|job| job.student == student && job.method == method);
+            let done = own.filter_map(|job| {
+                let result = finished(&Run::folder(&job.config, job.seed), self.limit)?;
+                Some((job.seed, result.evaluations))
+            });
+            done.collect()
+        };
+        let mut best: Option<(Vec<Cell>, String)> = None;
+        for job in jobs.iter().filter(|job| job.method != self.against) {
+            let (base, treated) =
+                (results(&job.student, self.against), results(&job.student, job.method));
+            let cells = cells_of(&base, &treated, |_| true);
+            if cells.len() > best.as_ref().map_or(0, |(cells, _)| cells.len()) {
+                let source =
+                    format!("measured: {} and {} of {}", job.method, self.against, job.student);
+                best = Some((cells, source));
+            }
+        }
+        if let Some((cells, source)) = best {
+            let measured =
+                Spread::measured(&cells).map_err(|error| Failure::Runtime(error.into()))?;
+            if let Some(spread) = measured {
+                return Ok((spread, source));
+            }
+        }
+        let source =
+            format!("assumed: fewer than 2 finished seeds of {} and another method", self.against);
+        Ok((Spread::ASSUMED, source))
+    }
+}
