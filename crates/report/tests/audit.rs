@@ -31,27 +31,28 @@ fn settings() -> AuditSettings {
 /// A fork whose hint solves `guided` of ten continuations where `base` are solved without it.
 fn fork(episode: u64, turn: u64, (base, guided): (usize, usize)) -> AuditLine {
     let utility = (guided as f64 - base as f64) / CONTINUATIONS as f64;
-    let gates = |evaluator: &str, gain: f64| {
-        ["independent", "common"].into_iter().flat_map(move |coupling| {
-            let evaluator = evaluator.to_owned();
-            [3, 8].map(|turns| GateDraws {
-                evaluator: evaluator.clone(),
-                coupling: coupling.to_owned(),
-                turns,
-                gains: vec![Some(gain); 4],
-            })
-        })
+    let gates = |evaluator: &'static str, gain: f64| -> Vec<GateDraws> {
+        let each = [("independent", 3), ("independent", 8), ("common", 3), ("common", 8)];
+        let draws = each.map(|(coupling, turns)| GateDraws {
+            evaluator: evaluator.to_owned(),
+            coupling: coupling.to_owned(),
+            turns,
+            gains: vec![Some(gain); 4],
+        });
+        draws.into()
     };
     // The paper's value is right, regret has it the wrong way around, turn means know nothing.
-    let all = gates("teacher-likelihood", utility)
-        .chain(gates("regret", -utility))
-        .chain(gates("turn-mean", if episode % 2 == 0 { 0.1 } else { -0.1 }));
+    let all = [
+        gates("teacher-likelihood", utility),
+        gates("regret", -utility),
+        gates("turn-mean", if episode % 2 == 0 { 0.1 } else { -0.1 }),
+    ];
     AuditLine {
         format: 2,
         episode,
         turn,
         truth: (0..CONTINUATIONS).map(|n| (n < base, n < guided)).collect(),
-        gates: all.collect(),
+        gates: all.concat(),
         outcomes: vec![OutcomeDraws {
             coupling: "common".to_owned(),
             differences: vec![if utility > 0.0 { 1 } else { -1 }; 4],

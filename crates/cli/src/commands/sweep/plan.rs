@@ -12,6 +12,7 @@ use super::table::BySeed;
 use super::{Job, Sweep, finished};
 use crate::assemble;
 use crate::failure::Failure;
+use crate::wording::counted;
 
 /// Numbers of games that are planned for, besides the configured one.
 const GAMES: [usize; 6] = [100, 200, 500, 1000, 2000, 5000];
@@ -59,15 +60,16 @@ impl Sweep {
             writeln!(out, "{count:>8}  {seeds:>6}{mark}")?;
         }
         let seeds = config.seeds.len();
+        let words = counted(seeds as u64, "seed");
         let detectable = spread.detectable(seeds, configured);
         if detectable.is_finite() {
             writeln!(
                 out,
-                "as configured: {seeds} seeds and {configured} games detect {} points",
+                "as configured: {words} and {configured} games detect {} points",
                 percent(detectable)
             )?;
         } else {
-            writeln!(out, "as configured: {seeds} seeds are too few to detect anything")?;
+            writeln!(out, "as configured: {words}, too few to detect anything")?;
         }
         Ok(())
     }
