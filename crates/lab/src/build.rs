@@ -62,6 +62,11 @@ pub trait BuildProgress {
     fn finished(&mut self, _run: &StageRun<'_>) {}
 }
 
+/// The seed of set `set` of a build with seed `seed`; never the built-in set's.
+pub fn set_seed(seed: u64, set: u64) -> u64 {
+    1_000_000 + seed * 1000 + set
+}
+
 /// Opens a set of a benchmark's tasks. Set 0 is the built-in one. Every other set is generated from a seed of its own, so
 /// that none of its tasks is in a validation split of the built-in set.
 pub fn open_set(
@@ -72,7 +77,7 @@ pub fn open_set(
 ) -> Result<Arc<dyn Benchmark>, EnvError> {
     let options = BenchmarkOptions {
         kinds: kinds.to_vec(),
-        seed: (set > 0).then_some(1_000_000 + seed * 1000 + set),
+        seed: (set > 0).then_some(set_seed(seed, set)),
         ..BenchmarkOptions::default()
     };
     registry::open(benchmark, &options)

@@ -222,7 +222,7 @@ mod tests {
         let error = get(&other, "third").expect_err("another seed and corpus");
         let message = error.to_string();
         assert!(message.contains("seed = 1 instead of 2"), "{message}");
-        assert!(message.contains("corpus.critique = 0.5 instead of 0.25"), "{message}");
+        assert!(message.contains("corpus.critique = 0.6 instead of 0.25"), "{message}");
         assert!(error.hint().expect("advice").contains("--out"));
         // A stage's steps do not change the samples, so they do not change the tokenizer.
         let mut recipe = Recipe::shipped("alfworld").expect("it is shipped");
