@@ -13,7 +13,7 @@ use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
 use lens_lab::regime::{Row, run_rows};
 use lens_lm::kernels::packed::WeightFormat;
-use lens_lm::train::AdamWConfig;
+use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_records::RunFolder;
 use lens_train::{Opening, Progress, Run, RunInputs};
 
@@ -41,7 +41,7 @@ fn rows(folder: &Path, steps: u64) -> Vec<Row> {
         format: WeightFormat::F32,
         loss: config.loss,
         optimizer: AdamWConfig { lr: config.optimizer.lr, ..AdamWConfig::default() },
-        recompute: false,
+        training: TrainerOptions::default(),
     };
     let engine = NativeEngine::load(
         &config.student.path,
