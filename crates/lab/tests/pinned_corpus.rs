@@ -10,7 +10,7 @@ use lens_env::{
     Benchmark, BenchmarkOptions, EnvError, Environment, Expert, Profile, SplitInfo, Task, View,
     registry,
 };
-use lens_lab::corpus::{Sample, SampleKind, corpus};
+use lens_lab::corpus::{Demonstrated, Sample, SampleKind, demonstrations};
 use lens_lab::exercises::exercises;
 use lens_lab::recipe::{Recipe, Tokenizer};
 use lens_lab::tokenizer;
@@ -26,6 +26,7 @@ fn hash(samples: &[Sample]) -> String {
             SampleKind::Corrupted => 3,
             SampleKind::Critique => 4,
             SampleKind::InstructionFollowing => 5,
+            SampleKind::Habit => 6,
         };
         hasher.update(&[kind]);
         for part in [&sample.message, &sample.answer] {
@@ -36,37 +37,38 @@ fn hash(samples: &[Sample]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-fn samples(benchmark: &Arc<dyn Benchmark>, recipe: &Recipe) -> Vec<Sample> {
+fn demonstrated(benchmark: &Arc<dyn Benchmark>, recipe: &Recipe) -> Demonstrated {
     let mut tasks = benchmark.tasks("train").expect("a split");
     tasks.truncate(12);
-    corpus(benchmark, &tasks, &recipe.corpus_options(1, &**benchmark)).expect("samples")
+    demonstrations(benchmark, &tasks, &recipe.corpus_options(1, &**benchmark)).expect("samples")
 }
 
 fn open(name: &str) -> Arc<dyn Benchmark> {
     registry::open(name, &BenchmarkOptions::default()).expect("it is built in")
 }
 
-fn tokenizer_hash(benchmark: &dyn Benchmark, recipe: &Recipe, samples: &[Sample]) -> String {
+fn tokenizer_hash(benchmark: &dyn Benchmark, recipe: &Recipe, shown: &Demonstrated) -> String {
     let settings = Tokenizer { samples: 100, ..recipe.tokenizer };
     let splitting = tokenizer::splitting(benchmark.profile());
-    let json = tokenizer::train(samples, settings, splitting).expect("it is trained");
+    let json = tokenizer::train(&shown.samples, &shown.turns, settings, splitting).expect("it is trained");
     blake3::hash(&json).to_hex().to_string()
 }
 
 #[test]
 fn the_samples_exercises_and_tokens_of_alfworld_are_those_of_the_shipped_models() {
     let (benchmark, recipe) = (open("alfworld"), Recipe::shipped("alfworld").expect("shipped"));
-    let samples = samples(&benchmark, &recipe);
+    let shown = demonstrated(&benchmark, &recipe);
+    let samples = &shown.samples;
     assert_eq!(samples.len(), 458);
-    assert_eq!(hash(&samples), "621abfe290a7ee244b8a911b9b8fbb1d59b2ae7fcd7108c007d08b78a5630610");
-    let exercises = exercises(&samples, recipe.exercises.rounds, 1);
+    assert_eq!(hash(samples), "621abfe290a7ee244b8a911b9b8fbb1d59b2ae7fcd7108c007d08b78a5630610");
+    let exercises = exercises(samples, recipe.exercises.rounds, 1);
     assert_eq!(exercises.len(), 262);
     assert_eq!(
         hash(&exercises),
         "377d8903cc13f768f1d54c39493a9412cda1abc84d7e6b6bccb178c58bea6820"
     );
     assert_eq!(
-        tokenizer_hash(&*benchmark, &recipe, &samples),
+        tokenizer_hash(&*benchmark, &recipe, &shown),
         "60b8f86ad14ee339acc6593b0f4b4ccf54d4171522bd011e22d56214a24f6b17"
     );
 }
@@ -74,11 +76,12 @@ fn the_samples_exercises_and_tokens_of_alfworld_are_those_of_the_shipped_models(
 #[test]
 fn the_samples_and_tokens_of_webshop_are_the_same() {
     let (benchmark, recipe) = (open("webshop"), Recipe::shipped("webshop").expect("shipped"));
-    let samples = samples(&benchmark, &recipe);
+    let shown = demonstrated(&benchmark, &recipe);
+    let samples = &shown.samples;
     assert_eq!(samples.len(), 187);
-    assert_eq!(hash(&samples), "3fa8cfd3d7723992601ae6f3e8aafd6d9053dd84efe7c55571d86e9223a44a23");
+    assert_eq!(hash(samples), "3fa8cfd3d7723992601ae6f3e8aafd6d9053dd84efe7c55571d86e9223a44a23");
     assert_eq!(
-        tokenizer_hash(&*benchmark, &recipe, &samples),
+        tokenizer_hash(&*benchmark, &recipe, &shown),
         "d520f70689ea6565440ab89ff7dbeeab63a14c53256374c62985316b2a0734cf"
     );
     // Every kind that a mixture of this recipe names is there.
@@ -127,7 +130,7 @@ fn the_samples_of_reference_solutions_are_the_same() {
     let benchmark: Arc<dyn Benchmark> = Arc::new(WithoutExpert(open("alfworld")));
     // Where there is no expert, the shares of ScienceWorld's recipe and of ALFWorld's have the same effect.
     for name in ["alfworld", "scienceworld"] {
-        let samples = samples(&benchmark, &Recipe::shipped(name).expect("shipped"));
+        let samples = demonstrated(&benchmark, &Recipe::shipped(name).expect("shipped")).samples;
         assert_eq!(samples.len(), 129, "{name}");
         assert_eq!(
             hash(&samples),
