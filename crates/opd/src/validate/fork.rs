@@ -46,10 +46,8 @@ pub enum Side {
     Guided,
 }
 
-/// Which random draws the two branches of a pair are made of.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
-)]
+/// Which random draws the two branches of a pair are made of (eq. future-validation-gate).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Coupling {
     /// Each branch has its own (the paper).

@@ -128,8 +128,9 @@ pub fn opens(gain: f64) -> bool {
     gain > 0.0
 }
 
-/// The gate with a margin: the mean gain lies more than `margin` standard errors above 0. A standard error that is not
-/// known clears no margin.
+/// The gate with a margin in standard errors of the mean gain (eq. future-validation-gate).
+///
+/// A standard error that is not known clears no margin.
 pub fn clears(gain: f64, standard_error: Option<f64>, margin: f64) -> bool {
     let bar = if margin > 0.0 { standard_error.map(|error| margin * error) } else { Some(0.0) };
     opens(gain) && bar.is_some_and(|bar| gain > bar)

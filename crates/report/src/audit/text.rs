@@ -50,7 +50,7 @@ fn gate_tables(report: &AuditReport, text: &mut String) -> std::fmt::Result {
         writeln!(text, "\ngate: {gate}")?;
         writeln!(
             text,
-            "  {:<33} {:>8} {:>5} {:>6}  {:<20}",
+            "  {:<33} {:>8} {:>5} {:>6}  {}",
             "value", "accepted", "prec.", "recall", "rank correlation"
         )?;
         for quality in report.gates.iter().filter(|quality| quality.variant.gate() == gate) {

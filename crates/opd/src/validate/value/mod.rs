@@ -24,10 +24,8 @@ pub use regret::regret;
 pub use token_ratio::token_ratio;
 pub use turn_mean::turn_mean;
 
-/// How a continuation is valued.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
-)]
+/// How a continuation is valued (eq. future-evaluator).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BranchValue {
     /// Mean teacher log-likelihood of the content tokens (the paper).
