@@ -45,7 +45,7 @@ fn fork(episode: u64, turn: u64, (base, guided): (usize, usize)) -> AuditLine {
     let all = [
         gates("teacher-likelihood", utility),
         gates("regret", -utility),
-        gates("turn-mean", if episode % 2 == 0 { 0.1 } else { -0.1 }),
+        gates("turn-mean", if episode.is_multiple_of(2) { 0.1 } else { -0.1 }),
     ];
     AuditLine {
         format: 2,

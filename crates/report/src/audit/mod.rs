@@ -184,14 +184,9 @@ fn learned(settings: &AuditSettings, run: &[&AuditLine], after: &[AfterLine]) ->
         .filter(|(_, after)| !after.truth.is_empty())
         .collect();
     let configured = gates::configured(settings);
-    let accepted = |line: &AuditLine| configured.accepts(line) == Some(true);
-    let groups: [(&str, &dyn Fn(&AuditLine) -> bool); 3] = [
-        ("accepted", &accepted),
-        ("refused", &|line| configured.accepts(line) == Some(false)),
-        ("all", &|_| true),
-    ];
     let mut found = Vec::new();
-    for (group, belongs) in groups {
+    for (group, verdict) in [("accepted", Some(true)), ("refused", Some(false)), ("all", None)] {
+        let belongs = |line| verdict.is_none() || configured.accepts(line) == verdict;
         let forks: Vec<_> = both.iter().copied().filter(|(line, _)| belongs(line)).collect();
         let solved = |pairs: &[(bool, bool)], side: fn(&(bool, bool)) -> bool| {
             share(pairs.iter().map(side)).unwrap_or(0.0)

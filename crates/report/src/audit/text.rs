@@ -50,8 +50,8 @@ fn gate_tables(report: &AuditReport, text: &mut String) -> std::fmt::Result {
         writeln!(text, "\ngate: {gate}")?;
         writeln!(
             text,
-            "  {:<33} {:>8} {:>5} {:>6}  {}",
-            "value", "accepted", "prec.", "recall", "rank correlation"
+            "  {:<33} {:>8} {:>5} {:>6}  rank correlation",
+            "value", "accepted", "prec.", "recall"
         )?;
         for quality in report.gates.iter().filter(|quality| quality.variant.gate() == gate) {
             gate_row(quality, text)?;
