@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lens_config::schema::{
-    Config, EngineName, MomentsName, ProjectionName, RecomputeName, WeightsName,
+    Config, EngineName, KvName, Model, MomentsName, ProjectionName, RecomputeName, WeightsName,
 };
 use lens_engine::EngineError;
 use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner, NativePolicy};
 use lens_env::{Benchmark, EnvError, registry};
+use lens_lm::cache::KvFormat;
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::{
@@ -50,6 +51,15 @@ pub(crate) fn weight_format(name: WeightsName) -> WeightFormat {
         WeightsName::F32 => WeightFormat::F32,
         WeightsName::Bf16 => WeightFormat::Bf16,
         WeightsName::Int8 => WeightFormat::Int8,
+    }
+}
+
+/// How keys and values are kept.
+pub(crate) fn kv_format(name: KvName, weights: WeightFormat) -> KvFormat {
+    match name {
+        KvName::Auto => KvFormat::of(weights),
+        KvName::F32 => KvFormat::F32,
+        KvName::Bf16 => KvFormat::Bf16,
     }
 }
 
@@ -123,6 +133,13 @@ pub(crate) fn policy(
     NativePolicy::load(&folder, weight_format(weights)).map_err(|error| Failure::User(error.into()))
 }
 
+/// A model of a configuration's section.
+pub(crate) fn section_policy(model: &Model, key: &str) -> Result<NativePolicy, Failure> {
+    policy(&model.path, key, model.weights)?
+        .with_kv_format(kv_format(model.kv_cache, weight_format(model.weights)))
+        .map_err(|error| Failure::User(error.into()))
+}
+
 /// How the student of a configuration learns.
 pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
     let optimizer = &config.optimizer;
@@ -142,7 +159,7 @@ pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
 
 /// What of the student is trained, and how memory is used.
 pub(crate) fn trainer_options(config: &Config) -> TrainerOptions {
-    let lora = &config.learner.lora;
+    let learner = &config.learner;
     TrainerOptions {
         recompute: match config.train.recompute {
             RecomputeName::Auto => Recompute::Auto,
@@ -154,11 +171,11 @@ pub(crate) fn trainer_options(config: &Config) -> TrainerOptions {
             MomentsName::Bf16 => MomentFormat::Bf16,
             MomentsName::Int8 => MomentFormat::Int8,
         },
-        lora: (lora.rank > 0).then(|| LoraOptions {
-            rank: lora.rank,
-            alpha: lora.alpha,
-            targets: lora.targets.iter().copied().map(projection).collect(),
-            seed: lora.seed,
+        lora: (learner.lora.rank > 0).then(|| LoraOptions {
+            rank: learner.lora.rank,
+            alpha: learner.lora.alpha,
+            targets: learner.lora.targets.iter().copied().map(projection).collect(),
+            seed: learner.lora.seed,
             bf16_base: config.student.weights != WeightsName::F32,
         }),
         ..TrainerOptions::default()
@@ -177,6 +194,15 @@ fn projection(name: ProjectionName) -> Projection {
     }
 }
 
+/// The student of a configuration, ready to learn.
+pub(crate) fn learner(config: &Config) -> Result<NativeLearner, Failure> {
+    let options = learner_options(config);
+    let mut learner = NativeLearner::load(&config.student.path, options)
+        .map_err(|error| Failure::User(error.into()))?;
+    learner.set_kv_format(kv_format(config.student.kv_cache, options.format));
+    Ok(learner)
+}
+
 /// The student of a configuration, its teacher, and the learner, all on this machine.
 pub(crate) fn engine(config: &Config) -> Result<NativeEngine, Failure> {
     let engines = [config.student.engine, config.teacher.engine, config.learner.engine];
@@ -187,10 +213,9 @@ pub(crate) fn engine(config: &Config) -> Result<NativeEngine, Failure> {
         ));
     }
     let config = with_models(config)?;
-    let teacher = policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
+    let teacher = section_policy(&config.teacher, "teacher.path")?;
     let user = |error: EngineError| Failure::User(error.into());
-    let learner =
-        NativeLearner::load(&config.student.path, learner_options(&config)).map_err(user)?;
+    let learner = learner(&config)?;
     let files = Checkpoint::open(&config.teacher.path)?;
     let mut engine = NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)?;
     engine.limit_caches(memory::budget(&config, engine.kv_bytes_per_token()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lens_config::schema::{Config, EngineName, Learner, Model, TransferName};
 use lens_engine::http::{Endpoint, Key, Retry};
-use lens_engine::native::{NativeCodec, NativeEngine, NativeLearner};
+use lens_engine::native::{NativeCodec, NativeEngine};
 use lens_engine::remote::{
     Served, ServedOptions, ServedPolicy, ServedTeacherEngine, ServerKind, TeacherPlace,
     TorchEngine, TorchOptions, Transfer, Worker,
@@ -14,7 +14,7 @@ use lens_engine::remote::{
 use lens_engine::{Engine, EngineError, Policy};
 use lens_lm::checkpoint::{Checkpoint, ModelFiles};
 
-use crate::assemble::{learner_options, policy};
+use crate::assemble::{self, section_policy};
 use crate::failure::Failure;
 use crate::memory;
 
@@ -28,13 +28,12 @@ pub(crate) fn engine(
     if config.learner.engine == EngineName::Torch {
         return Ok(Box::new(torch(config, seed, resuming)?));
     }
-    let learner =
-        NativeLearner::load(&config.student.path, learner_options(config)).map_err(user)?;
+    let learner = assemble::learner(config)?;
     if config.teacher.engine.is_served() {
         let teacher = served("teacher", &config.teacher, true)?;
         return Ok(Box::new(ServedTeacherEngine::new(learner, teacher).map_err(user)?));
     }
-    let teacher = policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
+    let teacher = section_policy(&config.teacher, "teacher.path")?;
     let files = Checkpoint::open(&config.teacher.path)?;
     let mut engine = NativeEngine::new(learner, Arc::new(teacher), &files).map_err(user)?;
     engine.limit_caches(memory::budget(config, engine.kv_bytes_per_token()));
@@ -81,7 +80,7 @@ pub(crate) fn player(role: &str, model: &Model) -> Result<Box<dyn Policy>, Failu
     if model.engine.is_served() {
         return Ok(Box::new(ServedPolicy::frozen(served(role, model, false)?)));
     }
-    Ok(Box::new(policy(&model.path, &format!("{role}.path"), model.weights)?))
+    Ok(Box::new(section_policy(model, &format!("{role}.path"))?))
 }
 
 /// Connects the servers of a model.
@@ -150,14 +149,14 @@ fn torch(config: &Config, seed: u64, resuming: bool) -> Result<TorchEngine, Fail
     let teacher = match config.teacher.engine {
         EngineName::Torch => TeacherPlace::Worker(codec(&config.teacher.path)?),
         EngineName::Native => {
-            let teacher = policy(&config.teacher.path, "teacher.path", config.teacher.weights)?;
+            let teacher = section_policy(&config.teacher, "teacher.path")?;
             TeacherPlace::Native(Arc::new(teacher))
         }
         EngineName::Vllm | EngineName::Sglang => {
             TeacherPlace::Served(served("teacher", &config.teacher, !config.learner.holds_teacher)?)
         }
     };
-    let learner = learner_options(config);
+    let learner = assemble::learner_options(config);
     let options = TorchOptions {
         loss: learner.loss,
         optimizer: learner.optimizer,

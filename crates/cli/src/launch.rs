@@ -227,8 +227,8 @@ fn torchrun(config: &Config) -> Result<Launch, Failure> {
         RecomputeName::Always => command.push("--recompute".into()),
         RecomputeName::Never => command.push("--no-recompute".into()),
     }
-    let lora = &learner.lora;
-    if lora.rank > 0 {
+    if learner.lora.rank > 0 {
+        let lora = &learner.lora;
         let targets: Vec<String> = lora.targets.iter().map(ToString::to_string).collect();
         command.extend(words(["--lora-rank", &lora.rank.to_string()]));
         command.extend(words(["--lora-alpha", &lora.alpha.to_string()]));

@@ -131,6 +131,21 @@ impl Results {
                 group(self.spent.teacher)
             )?;
         }
+        let rate = |what: &str, tokens: u64, stage: &str| {
+            let seconds = of(stage);
+            (seconds > 0.0).then(|| format!("{} {what}", group((tokens as f64 / seconds) as u64)))
+        };
+        let rates: Vec<String> = [
+            rate("written in play", self.generated_tokens, "play"),
+            rate("scored", self.generated_tokens, "score"),
+            rate("trained on", self.trained_tokens, "learn"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !rates.is_empty() {
+            writeln!(out, "  tokens per second: {}", rates.join(", "))?;
+        }
         if let Some(bytes) = lens_lm::train::bench::peak_rss_bytes() {
             let (number, unit) = match bytes {
                 0..1_000_000_000 => (format!("{}", bytes / 1_000_000), "MB"),

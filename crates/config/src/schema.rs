@@ -103,6 +103,18 @@ words! {
 }
 
 words! {
+    /// How the native engine keeps the keys and values of what a model has read.
+    KvName {
+        /// f32 with f32 weights, else bf16.
+        Auto = "auto",
+        /// 32-bit floats.
+        F32 = "f32",
+        /// bfloat16: half the memory, and half the traffic in decoding.
+        Bf16 = "bf16",
+    }
+}
+
+words! {
     /// How the optimizer's moments are kept.
     MomentsName {
         /// 32-bit floats.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use lens_opd::random::{Purpose, Stream, StreamKey};
 use serde::Serialize;
 
-use crate::cache::SequenceCache;
+use crate::cache::{KvFormat, SequenceCache};
 use crate::config::ModelConfig;
 use crate::error::LmError;
 use crate::kernels::dispatch::Isa;
@@ -210,6 +210,56 @@ pub fn prefill_prompt(
     }
     let flops = length as f64 * block_flops(&config, length as f64 / 2.0);
     Ok(InferenceResult::new(shape.name, weights, length, flops, watch))
+}
+
+/// What one prompt cost.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ContextResult {
+    /// Tokens of the prompt.
+    pub tokens: usize,
+    /// Seconds of the best measurement.
+    pub seconds: f64,
+    /// Tokens per second of the best measurement.
+    pub tokens_per_second: f64,
+    /// Useful floating-point operations per second of the best measurement.
+    pub gflops: f64,
+    /// Operations with attention over those without it: what the length itself has to cost.
+    pub attention_share: f64,
+    /// Bytes of the prompt's keys and values.
+    pub cache_bytes: usize,
+}
+
+/// Reads one random prompt as scoring does, piece by piece, and scores one token after it.
+pub fn context(
+    shape: &BenchShape,
+    weights: WeightFormat,
+    kv: KvFormat,
+    length: usize,
+    repeats: usize,
+) -> Result<ContextResult, LmError> {
+    let config = ModelConfig {
+        max_position: shape.config.max_position.max(length + 1),
+        ..shape.config.clone()
+    };
+    let model = Model::new(&config, &random_parameters(&config), weights)?.with_kv_format(kv)?;
+    let mut stream = StreamKey::new(5, 0, 0, Purpose::Data, 0).open();
+    let prompt = random_tokens(&mut stream, length, config.vocab_size);
+    let requests = [ScoreRequest { prompt: &prompt, response: &[1], asked: &[] }];
+    let mut watch = Stopwatch::default();
+    for _ in 0..=repeats {
+        watch.time(|| score(&model, &requests, &ScoreOptions::default()))?;
+    }
+    let seconds = watch.seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    let tokens = length as f64;
+    let flops = tokens * block_flops(&config, tokens / 2.0);
+    Ok(ContextResult {
+        tokens: length,
+        seconds,
+        tokens_per_second: tokens / seconds,
+        gflops: flops / seconds / 1e9,
+        attention_share: block_flops(&config, tokens / 2.0) / block_flops(&config, 0.0),
+        cache_bytes: length * model.kv_bytes_per_token(),
+    })
 }
 
 /// [`peak_gflops_with`] the instruction set in use.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::kernels::attention::{HeadShape, PAGE};
+use crate::kernels::packed::WeightFormat;
 use crate::kernels::pool::{Piece, Pool};
 use crate::kernels::tile::Element;
 use crate::model::Model;
@@ -22,6 +23,24 @@ pub enum KvFormat {
     F32,
     /// Rounded to bfloat16: half the memory, and half the traffic in decoding.
     Bf16,
+}
+
+impl KvFormat {
+    /// The form that goes with weights: nothing is rounded beside weights that are not.
+    pub fn of(weights: WeightFormat) -> Self {
+        match weights {
+            WeightFormat::F32 => Self::F32,
+            WeightFormat::Bf16 | WeightFormat::Int8 => Self::Bf16,
+        }
+    }
+
+    /// Bytes of a cached number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
 }
 
 /// What a model's pages look like.
@@ -39,11 +58,7 @@ impl CacheShape {
 
     /// Bytes of one page.
     pub(crate) fn page_bytes(self) -> usize {
-        self.page_len()
-            * match self.format {
-                KvFormat::F32 => 4,
-                KvFormat::Bf16 => 2,
-            }
+        self.page_len() * self.format.bytes()
     }
 }
 

@@ -1,5 +1,6 @@
 //! `lens bench`: how fast the engine is, next to what people use otherwise.
 
+mod context;
 mod decode;
 mod engines;
 mod iteration;
@@ -31,7 +32,8 @@ use table::Peaks;
 Examples:
   lens bench engine --work decode --shape laboratory
   lens bench loop configs/laboratory.toml --batches 2
-  lens bench peers configs/laboratory.toml --python venv/bin/python")]
+  lens bench peers configs/laboratory.toml --python venv/bin/python
+  lens bench context --lengths 1024,4096,10240")]
 pub(crate) enum Bench {
     /// Time training, decoding and scoring on model shapes up to 0.6 billion parameters
     ///
@@ -43,6 +45,10 @@ pub(crate) enum Bench {
     Loop(iteration::Iteration),
     /// Time whole iterations beside the same iterations in PyTorch, and TRL's trainer on the parts it has
     Peers(peers::Peers),
+    /// Time prompts up to the paper's longest, 10,240 tokens
+    ///
+    /// The cost of a token should grow by what attention adds for longer prompts and by nothing else.
+    Context(context::Context),
     /// Time what the driver adds to servers, against simulated ones: tasks beside lockstep
     Engines(engines::Engines),
     /// Take one measurement and print it as JSON; `engine` runs it in a process of its own
@@ -56,6 +62,7 @@ impl Bench {
             Self::Engine(engine) => engine.run(out),
             Self::Loop(iteration) => iteration.run(out),
             Self::Peers(peers) => peers.run(out),
+            Self::Context(context) => context.run(out),
             Self::Engines(engines) => engines.run(out),
             Self::Measure(measure) => measure.run(out),
         }

@@ -9,7 +9,7 @@ use lens_opd::parameter::{count, number, positive, require};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Config, WeightsName};
+use super::{Config, KvName, WeightsName};
 
 words! {
     /// Who runs a model, or trains it.
@@ -53,6 +53,8 @@ section! {
         /// How the native engine holds its weights for generation and scoring; what is trained is
         /// always f32, and a model frozen under adapters (`learner.lora`) is kept in f32 or, with "bf16" and "int8", in bf16.
         weights: WeightsName = WeightsName::F32,
+        /// How the native engine keeps keys and values: "f32", "bf16", or "auto", f32 with f32 weights and else bf16.
+        kv_cache: KvName = KvName::Auto,
         /// Who runs it: "native", "vllm" or "sglang"; a teacher that only scores may be in the worker, "torch".
         engine: EngineName = EngineName::Native,
         /// The servers' addresses, such as "http://10.0.0.5:8000"; several share the load.

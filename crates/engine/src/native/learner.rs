@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use lens_lm::cache::KvFormat;
 use lens_lm::checkpoint::{
     Checkpoint, Dtype, ModelFiles, SaveOptions, read_adapter, save, save_adapter,
 };
@@ -43,6 +44,7 @@ pub struct NativeLearner {
     files: ModelFiles,
     codec: Arc<NativeCodec>,
     options: LearnerOptions,
+    kv_format: KvFormat,
     real_vocab: usize,
     teacher: Option<Arc<NativePolicy>>,
     teacher_head: OwnedValues,
@@ -97,11 +99,17 @@ impl NativeLearner {
             files,
             codec,
             options,
+            kv_format: KvFormat::of(options.format),
             real_vocab,
             teacher: None,
             teacher_head: OwnedValues::F32(Vec::new()),
             heads: BTreeMap::new(),
         })
+    }
+
+    /// How the snapshots to come keep keys and values; f32 with f32 weights, else bf16, where it is not said.
+    pub fn set_kv_format(&mut self, format: KvFormat) {
+        self.kv_format = format;
     }
 
     /// Changes the learning rate of the steps to come.
@@ -324,7 +332,8 @@ impl NativeLearner {
     /// A frozen copy of the weights as they are now, adapters added in.
     pub fn snapshot(&mut self) -> Result<NativePolicy, EngineError> {
         self.keep_head();
-        let model = Model::load(&self.files.config, &self.trainer, self.options.format)?;
+        let model = Model::load(&self.files.config, &self.trainer, self.options.format)?
+            .with_kv_format(self.kv_format)?;
         Ok(NativePolicy::new(model, self.codec.clone(), self.trainer.steps(), self.real_vocab))
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lens_lm::cache::PrefixCache;
+use lens_lm::cache::{KvFormat, PrefixCache};
 use lens_lm::checkpoint::{Checkpoint, TensorSource};
 use lens_lm::generate::{self, GenerateOptions, GenerateRequest, generate_with};
 use lens_lm::kernels::packed::WeightFormat;
@@ -52,6 +52,11 @@ impl NativePolicy {
         let model = Model::load(&checkpoint.files.config, &checkpoint.weights, format)?;
         let real_vocab = codec.tokenizer().real_tokens();
         Ok(Self::new(model, codec, 0, real_vocab))
+    }
+
+    /// The same model with keys and values kept in another form; nothing has been asked of it yet.
+    pub fn with_kv_format(self, format: KvFormat) -> Result<Self, EngineError> {
+        Ok(Self { model: self.model.with_kv_format(format)?, ..self })
     }
 
     /// Bounds the bytes of keys and values, kept and in flight; what was kept is forgotten.

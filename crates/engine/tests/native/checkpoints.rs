@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use lens_engine::native::{NativeEngine, NativePolicy};
+use lens_engine::native::{LearnerOptions, NativeEngine, NativePolicy};
 use lens_engine::{
     Deadline, Engine, EngineError, GenerateCall, LearnReport, LearnRow, Policy, Sampling, Target,
 };
 use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::train::{LoraOptions, Targets, TrainerOptions};
 use lens_opd::objective::Estimator;
 use lens_opd::random::{Purpose, StreamKey};
 
@@ -21,7 +22,10 @@ fn bits(report: &LearnReport) -> [u64; 5] {
 
 /// An engine after one step, with rows of every kind that still wait.
 fn under_way(estimator: Estimator) -> (NativeEngine, Vec<LearnRow>) {
-    let mut engine = engine(estimator);
+    one_step_on(engine(estimator))
+}
+
+fn one_step_on(mut engine: NativeEngine) -> (NativeEngine, Vec<LearnRow>) {
     let models = engine.models();
     let call = rolled(&*models, "Look around.");
     let old = internalized(&*models);
@@ -125,6 +129,106 @@ fn a_checkpoint_that_cannot_be_used_is_refused_and_changes_nothing() {
         assert_eq!(fresh.version(), 0, "{what}");
         assert_eq!(first_step(&mut fresh), expected, "{what}");
     }
+}
+
+/// The same engine, but the student's own weights are frozen under adapters.
+fn adapted(rank: usize, bf16: bool) -> NativeEngine {
+    let format = if bf16 { WeightFormat::Bf16 } else { WeightFormat::F32 };
+    let lora = LoraOptions { rank, alpha: 8.0, targets: Targets::ALL, seed: 1, bf16_base: bf16 };
+    let training = TrainerOptions { lora: Some(lora), ..TrainerOptions::default() };
+    let options = LearnerOptions { format, training, ..options(Estimator::RklFull) };
+    NativeEngine::load(&model("qwen3"), &model("qwen2"), WeightFormat::F32, options)
+        .expect("the models are committed")
+}
+
+#[test]
+fn an_engine_that_trains_adapters_resumes_to_the_bit_from_peft_s_files() {
+    for bf16 in [false, true] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (mut whole, rows) = one_step_on(adapted(4, bf16));
+        let saved = whole.save(folder.path(), &targets(&rows)).expect("it is written");
+        let state = folder.path().join("state");
+        for file in ["adapter/adapter_config.json", "adapter/adapter_model.safetensors"] {
+            assert!(state.join(file).is_file(), "{file}");
+        }
+        assert!(!state.join("head-000000.f32").exists(), "the head is frozen");
+
+        let mut resumed = adapted(4, bf16);
+        let read = resumed.load(folder.path(), &saved).expect("it is read");
+        let again: Vec<LearnRow> = rows
+            .iter()
+            .zip(&read)
+            .map(|(row, target)| LearnRow { target: target.clone(), ..row.clone() })
+            .collect();
+        let text = "Go on.";
+        let expected = rolled(&*whole.models(), text);
+        assert_eq!(expected.response, rolled(&*resumed.models(), text).response);
+        // The model beside the adapters is the published student: adapters are merged into it.
+        let format = if bf16 { WeightFormat::Bf16 } else { WeightFormat::F32 };
+        let written = NativePolicy::load(&folder.path().join("model"), format).expect("a model");
+        let call = GenerateCall {
+            prompt: expected.prompt.clone(),
+            max_prompt_tokens: 200,
+            max_new_tokens: 6,
+            sampling: Sampling::at(1.0),
+            stream: StreamKey::new(1, 1, text.len() as u64, Purpose::Rollout, 0),
+        };
+        let mut answers = written.generate(&[call], Deadline::never()).expect("it generates");
+        assert_eq!(answers.remove(0).map(|answer| answer.tokens), Ok(expected.response));
+        for _ in 0..2 {
+            let reports = [whole.learn(&rows), resumed.learn(&again)];
+            let [whole, resumed] = reports.map(|report| bits(&report.expect("it learns")));
+            assert_eq!(whole, resumed);
+        }
+    }
+}
+
+#[test]
+fn adapters_that_cannot_be_used_are_refused_and_change_nothing() {
+    let expected = first_step(&mut adapted(4, false));
+    let damages: [(&str, Damage); 3] = [
+        ("missing adapters", |folder| {
+            std::fs::remove_dir_all(folder.join("state/adapter")).expect("they are there");
+        }),
+        ("adapters cut short", |folder| {
+            let file = folder.join("state/adapter/adapter_model.safetensors");
+            damaged(&file, |bytes| bytes.truncate(1000));
+        }),
+        ("a damaged optimizer", |folder| {
+            damaged(&folder.join("state/optimizer.safetensors"), |bytes| bytes.truncate(100));
+        }),
+    ];
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (number, (what, damage)) in damages.into_iter().enumerate() {
+        let folder = folder.path().join(number.to_string());
+        let (whole, _) = one_step_on(adapted(4, false));
+        whole.save(&folder, &[]).expect("it is written");
+        damage(&folder);
+        let mut fresh = adapted(4, false);
+        let error = fresh.load(&folder, &[]).expect_err(what);
+        assert!(error.to_string().contains(&folder.display().to_string()), "{what}: {error}");
+        assert_eq!(first_step(&mut fresh), expected, "{what}");
+    }
+    let (whole, _) = one_step_on(adapted(4, false));
+    whole.save(folder.path(), &[]).expect("it is written");
+    let error = adapted(5, false).load(folder.path(), &[]).expect_err("another rank");
+    assert!(error.to_string().contains("rank"), "{error}");
+}
+
+#[test]
+fn a_student_that_nothing_refers_to_is_renewed_in_its_own_memory() {
+    let (mut engine, rows) = under_way(Estimator::RklFull);
+    let kept = engine.models();
+    let before = rolled(&*kept, "Go on.");
+    engine.learn(&rows).expect("it learns");
+    engine.publish(&targets(&rows)).expect("it publishes");
+    assert_eq!((kept.student().version(), engine.models().student().version()), (1, 2));
+    assert_eq!(rolled(&*kept, "Go on.").response, before.response, "the old one is untouched");
+    drop(kept);
+    let beside = rolled(&*engine.models(), "Go on.");
+    engine.publish(&targets(&rows)).expect("it publishes again, now in place");
+    assert_eq!(engine.models().student().version(), 2);
+    assert_eq!(rolled(&*engine.models(), "Go on.").response, beside.response);
 }
 
 fn damaged(path: &Path, change: fn(&mut Vec<u8>)) {

@@ -12,7 +12,7 @@ use super::save::{pretty, write_tensors};
 use super::write;
 use crate::error::LmError;
 use crate::tensor::{Parameters, Tensor};
-use crate::train::LoraOptions;
+use crate::train::{LoraOptions, Projection};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -24,7 +24,7 @@ pub fn save_adapter(
     options: &LoraOptions,
     tensors: &Parameters,
 ) -> Result<(), LmError> {
-    let targets: Vec<&str> = options.targets.iter().map(|target| target.name()).collect();
+    let targets: Vec<&str> = options.targets.iter().map(Projection::name).collect();
     let config = json!({
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -83,7 +83,7 @@ fn check_config(
         let found = get("lora_alpha");
         return wrong(format!("`lora_alpha` is {found}, expected {}", options.alpha));
     }
-    let wanted: BTreeSet<&str> = options.targets.iter().map(|target| target.name()).collect();
+    let wanted: BTreeSet<&str> = options.targets.iter().map(Projection::name).collect();
     let found: Option<BTreeSet<&str>> =
         get("target_modules").as_array().and_then(|list| list.iter().map(Value::as_str).collect());
     if found.as_ref() != Some(&wanted) {

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -15,7 +14,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::dtype::Dtype;
 use crate::error::LmError;
-use crate::file::open_regular;
+use crate::file::{open_regular, read_exact_at};
 
 /// Headers beyond this are refused, as the format's own reader does.
 const MAX_HEADER: u64 = 100_000_000;
@@ -250,10 +249,10 @@ impl SafetensorsFile {
         let failed = LmError::io(&self.path, "read tensor values");
         if dtype == Dtype::F32 {
             let bytes = bytemuck::cast_slice_mut(values);
-            return self.file.read_exact_at(bytes, offset).map_err(failed);
+            return read_exact_at(&self.file, bytes, offset).map_err(failed);
         }
         let mut bytes = vec![0_u8; values.len() * dtype.size()];
-        self.file.read_exact_at(&mut bytes, offset).map_err(failed)?;
+        read_exact_at(&self.file, &mut bytes, offset).map_err(failed)?;
         dtype.decode(&bytes, values);
         Ok(())
     }

@@ -115,6 +115,10 @@ fn aside(target: &Path) -> PathBuf {
 
 /// Makes a rename survive a power cut.
 fn sync_folder(folder: &Path) -> Result<(), LmError> {
+    // Elsewhere a folder cannot be opened as a file, and renames are the file system's business.
+    if cfg!(not(unix)) {
+        return Ok(());
+    }
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     File::open(folder)
         .and_then(|handle| handle.sync_all())

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -15,7 +14,7 @@ use super::tokenizer;
 use crate::checkpoint::{Companions, Dtype, ModelFiles, ModelTokens, TensorSource};
 use crate::config::{Family, ModelConfig};
 use crate::error::LmError;
-use crate::file::open_regular;
+use crate::file::{open_regular, read_exact_at};
 
 /// Rows compared to tell whether two matrices are one.
 const COMPARED_ROWS: usize = 64;
@@ -237,8 +236,7 @@ impl GgufModel {
         let blocks = first / kind.values()..end.div_ceil(kind.values());
         let mut bytes = vec![0; blocks.len() * kind.bytes()];
         let offset = info.offset + (blocks.start * kind.bytes()) as u64;
-        self.file
-            .read_exact_at(&mut bytes, offset)
+        read_exact_at(&self.file, &mut bytes, offset)
             .map_err(LmError::io(&self.path, "read tensor values"))?;
         let skip = first - blocks.start * kind.values();
         if skip == 0 && blocks.len() * kind.values() == out.len() {

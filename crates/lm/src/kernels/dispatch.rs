@@ -20,6 +20,9 @@ pub(crate) enum Kind {
     /// 512-bit vectors in 32 registers.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// 128-bit vectors in 32 registers; every 64-bit ARM processor has them.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 /// The set of [`Isa::chosen`], one above its place in [`ALL`]; 0 before the first call.
@@ -32,6 +35,8 @@ const ALL: &[Isa] = &[
     Isa(Kind::Avx2),
     #[cfg(target_arch = "x86_64")]
     Isa(Kind::Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Isa(Kind::Neon),
 ];
 
 impl Isa {
@@ -56,6 +61,8 @@ impl Isa {
                     && std::arch::is_x86_feature_detected!("avx512dq")
                     && std::arch::is_x86_feature_detected!("avx512vl")
             }
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon => true,
         }
     }
 
@@ -121,6 +128,8 @@ impl Isa {
             Kind::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon => "neon",
         }
     }
 
@@ -165,6 +174,9 @@ macro_rules! dispatched {
                 // SAFETY: the value exists only if the processor has these parts of AVX-512.
                 #[cfg(target_arch = "x86_64")]
                 $crate::kernels::dispatch::Kind::Avx512 => unsafe { avx512($($arg),*) },
+                // Vectors are part of what the body is compiled for.
+                #[cfg(target_arch = "aarch64")]
+                $crate::kernels::dispatch::Kind::Neon => body($($arg),*),
             }
         }
     )+};

@@ -48,5 +48,7 @@ fn is_wide(isa: Isa) -> bool {
         Kind::Avx2 => false,
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => true,
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => false,
     }
 }

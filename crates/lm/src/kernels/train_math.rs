@@ -34,6 +34,9 @@ macro_rules! dispatched {
                 // SAFETY: the value exists only if the processor has these parts of AVX-512.
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx512 => unsafe { avx512($($arg),*) },
+                // Vectors are part of what the body is compiled for.
+                #[cfg(target_arch = "aarch64")]
+                Kind::Neon => portable($($arg),*),
             }
         }
     )*};

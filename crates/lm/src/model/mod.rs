@@ -82,10 +82,7 @@ impl Model {
         format: WeightFormat,
     ) -> Result<Self, LmError> {
         check_config(config)?;
-        let kv_format = match format {
-            WeightFormat::F32 => KvFormat::F32,
-            WeightFormat::Bf16 | WeightFormat::Int8 => KvFormat::Bf16,
-        };
+        let kv_format = KvFormat::of(format);
         Ok(Self {
             inner: Arc::new(Inner {
                 config: config.clone(),

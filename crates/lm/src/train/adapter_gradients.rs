@@ -68,7 +68,7 @@ impl<'a> AdapterGrads<'a> {
     /// Adds the gradients of the adapters of the given layers: `dB = scale * dY^T (X A^T)`, `dA = (dY scale B)^T X`.
     pub(super) fn add<const N: usize>(
         &mut self,
-        inputs: [AdapterInput<'_>; N],
+        inputs: &[AdapterInput<'_>; N],
         buffers: &mut AdapterBuffers,
     ) {
         let AdapterBuffers { factor, inputs: packed, members } = buffers;

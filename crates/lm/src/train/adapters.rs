@@ -318,7 +318,8 @@ impl Adapters {
             base.read(row * width, rows);
             adapter.low_rank(0).add_to_rows(rows, row);
         };
-        let (head, whole) = (first % width, first / width + usize::from(first % width > 0));
+        let (head, whole) =
+            (first % width, first / width + usize::from(!first.is_multiple_of(width)));
         let cut = if head == 0 { 0 } else { (width - head).min(out.len()) };
         let (partial, rest) = out.split_at_mut(cut);
         let mut row = vec![0.0; width];

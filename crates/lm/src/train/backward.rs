@@ -39,7 +39,7 @@ pub(super) enum LayerGrads<'a> {
     /// Every parameter is trained.
     Whole(WholeGrads<'a>),
     /// Adapters are trained; no gradient of the block's own parameters is formed.
-    Adapters(AdapterGrads<'a>),
+    Adapters(Box<AdapterGrads<'a>>),
 }
 
 /// One block's gradients when all of it is trained.
@@ -217,7 +217,7 @@ pub(super) fn layer_backward(
                     vec![(Projection::O, MatRef::new(d_middle, count, hidden))],
                 ),
             ];
-            grads.add(inputs, &mut buffers.adapters);
+            grads.add(&inputs, &mut buffers.adapters);
         }
     }
 
@@ -353,7 +353,7 @@ pub(super) fn layer_backward(
                     vec![(Projection::K, of_k), (Projection::V, of_v)],
                 ),
             ];
-            grads.add(inputs, &mut buffers.adapters);
+            grads.add(&inputs, &mut buffers.adapters);
         }
     }
 }

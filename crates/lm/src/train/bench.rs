@@ -5,7 +5,10 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::{AdamWConfig, Head, Heads, RowLoss, TrainError, TrainRow, Trainer, TrainerOptions};
+use crate::checkpoint::TensorSource;
 use crate::config::{Family, ModelConfig};
+use crate::error::LmError;
+use crate::model::{Model, WeightFormat};
 use crate::tensor::{Parameters, Tensor};
 use lens_opd::random::{Purpose, StreamKey};
 
@@ -85,6 +88,26 @@ impl BenchShape {
         ]
     }
 
+    /// Shapes whose memory is watched where only adapters are trained.
+    pub fn large() -> Vec<Self> {
+        let Some(small) = Self::all().into_iter().find(|shape| shape.name == "qwen3-0.6b") else {
+            return Vec::new();
+        };
+        let shape = |name, hidden_size, intermediate_size, layers, heads| Self {
+            name,
+            config: ModelConfig {
+                hidden_size,
+                intermediate_size,
+                layers,
+                heads,
+                ..small.config.clone()
+            },
+            teacher_hidden: hidden_size,
+            ..small.clone()
+        };
+        vec![shape("qwen3-1.7b", 2048, 6144, 28, 16), shape("qwen3-4b", 2560, 9728, 36, 32)]
+    }
+
     /// The length of each row: spread evenly between the shortest and the longest, in a scattered order.
     pub fn row_lengths(&self) -> Vec<usize> {
         let span = self.lengths.1 - self.lengths.0 + 1;
@@ -153,23 +176,15 @@ pub fn random_parameters(config: &ModelConfig) -> Parameters {
         .collect()
 }
 
-/// Trains for one warm-up step and `steps` measured ones.
-pub fn run(
-    shape: &BenchShape,
-    options: TrainerOptions,
-    steps: usize,
-) -> Result<BenchResult, TrainError> {
-    let mut trainer =
-        Trainer::new(shape.config.clone(), random_parameters(&shape.config), options)?;
+/// The batch of a shape, with random tokens and random hidden states of a teacher.
+fn random_rows(shape: &BenchShape) -> Vec<TrainRow> {
     let mut stream = StreamKey::new(1, 0, 0, Purpose::Data, 0).open();
     let mut noise = |count: usize, scale: f64| -> Vec<f32> {
         (0..count).map(|_| (scale * (stream.uniform() - 0.5)) as f32).collect()
     };
-    let teacher = noise(shape.config.vocab_size * shape.teacher_hidden, 0.1);
     let lengths = shape.row_lengths();
-    let tokens: usize = lengths.iter().sum();
     let losses: usize = lengths.iter().map(|&length| shape.response_length(length)).sum();
-    let rows: Vec<TrainRow> = lengths
+    lengths
         .iter()
         .map(|&length| {
             let count = shape.response_length(length);
@@ -186,7 +201,73 @@ pub fn run(
                 },
             }
         })
+        .collect()
+}
+
+/// Weights that are cheap to make in any piece: norms at one, matrices uniform by a mix of each value's index.
+#[derive(Debug)]
+struct Uniform<'a>(&'a ModelConfig);
+
+impl TensorSource for Uniform<'_> {
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.0.parameter_shapes().remove(name)
+    }
+
+    fn read_values(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), LmError> {
+        if name.contains("norm") {
+            out.fill(1.0);
+            return Ok(());
+        }
+        let salt = name.bytes().fold(0_u32, |salt, byte| salt.wrapping_mul(31) ^ u32::from(byte));
+        for (index, value) in out.iter_mut().enumerate() {
+            let word = ((first + index) as u32 ^ salt).wrapping_mul(2_654_435_761);
+            let word = (word ^ (word >> 15)).wrapping_mul(0x2c1b_3c6d) >> 8;
+            *value = 0.07 * (word as f32 / 16_777_216.0 - 0.5);
+        }
+        Ok(())
+    }
+}
+
+/// A trainer of adapters and the student it publishes in bf16, as a run holds both; a train step; publishing again. Returns
+/// the process's largest resident size and the loss of each step.
+pub fn adapter_memory(
+    shape: &BenchShape,
+    options: TrainerOptions,
+    steps: usize,
+) -> Result<(Option<u64>, Vec<f64>), TrainError> {
+    let config = &shape.config;
+    let mut trainer = Trainer::load(config.clone(), &Uniform(config), options)?;
+    let mut published = Model::load(config, &trainer, WeightFormat::Bf16)?;
+    let head = vec![half::bf16::from_f32(0.01); config.vocab_size * shape.teacher_hidden];
+    let heads = Heads {
+        teacher: Some(Head { weight: head.as_slice().into(), hidden: shape.teacher_hidden }),
+        snapshot: None,
+    };
+    let rows = random_rows(shape);
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        losses.push(trainer.accumulate(&rows, &heads)?.loss);
+        trainer.step(&AdamWConfig::default())?;
+        trainer.release();
+        published.refresh_from(&trainer)?;
+    }
+    Ok((peak_rss_bytes(), losses))
+}
+
+/// Trains for one warm-up step and `steps` measured ones.
+pub fn run(
+    shape: &BenchShape,
+    options: TrainerOptions,
+    steps: usize,
+) -> Result<BenchResult, TrainError> {
+    let mut trainer =
+        Trainer::new(shape.config.clone(), random_parameters(&shape.config), options)?;
+    let mut stream = StreamKey::new(2, 0, 0, Purpose::Data, 0).open();
+    let teacher: Vec<f32> = (0..shape.config.vocab_size * shape.teacher_hidden)
+        .map(|_| (0.1 * (stream.uniform() - 0.5)) as f32)
         .collect();
+    let tokens: usize = shape.row_lengths().iter().sum();
+    let rows = random_rows(shape);
     let heads = Heads {
         teacher: Some(Head { weight: (&teacher).into(), hidden: shape.teacher_hidden }),
         snapshot: None,

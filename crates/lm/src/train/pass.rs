@@ -143,7 +143,7 @@ impl Pass {
                     LayerGrads::Whole(WholeGrads::cut(layout, model.config, gradient))
                 }
                 Some(adapters) => {
-                    LayerGrads::Adapters(AdapterGrads::cut(adapters, layer, gradient))
+                    LayerGrads::Adapters(Box::new(AdapterGrads::cut(adapters, layer, gradient)))
                 }
             };
             let d_next = self.d_next.get(queries.count() * hidden);

@@ -10,6 +10,9 @@ use super::TrainError;
 use super::layout::{Entry, Layout};
 use crate::kernels::train_matrix::{MatRef, Widen};
 
+/// Fills a slice with a parameter's values from an index on.
+pub(super) type ReadValues<'a> = dyn FnMut(usize, &mut [f32]) -> Result<(), TrainError> + 'a;
+
 /// Values one task rounds.
 const PIECE: usize = 1 << 16;
 /// Values read at a time where they are rounded.
@@ -172,7 +175,7 @@ impl Base {
     pub(super) fn fill(
         &mut self,
         entry: &Entry,
-        read: &mut dyn FnMut(usize, &mut [f32]) -> Result<(), TrainError>,
+        read: &mut ReadValues<'_>,
     ) -> Result<(), TrainError> {
         let mut checked = |first: usize, values: &mut [f32]| {
             read(first, values)?;
@@ -186,19 +189,19 @@ impl Base {
         };
         match self {
             Self::F32(flat) => checked(0, &mut flat[entry.range.clone()]),
-            Self::Bf16(rounded) => match rounded.small_at.get(&entry.range.start) {
-                Some(&at) => checked(0, &mut rounded.small[at..at + entry.range.len()]),
-                None => {
-                    let matrix = &mut rounded.matrices[entry.range.clone()];
-                    let mut values = vec![0.0; READ.min(matrix.len())];
-                    for (piece, out) in matrix.chunks_mut(READ).enumerate() {
-                        let values = &mut values[..out.len()];
-                        checked(piece * READ, values)?;
-                        round(values, out);
-                    }
-                    Ok(())
+            Self::Bf16(rounded) => {
+                if let Some(&at) = rounded.small_at.get(&entry.range.start) {
+                    return checked(0, &mut rounded.small[at..at + entry.range.len()]);
                 }
-            },
+                let matrix = &mut rounded.matrices[entry.range.clone()];
+                let mut values = vec![0.0; READ.min(matrix.len())];
+                for (piece, out) in matrix.chunks_mut(READ).enumerate() {
+                    let values = &mut values[..out.len()];
+                    checked(piece * READ, values)?;
+                    round(values, out);
+                }
+                Ok(())
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The largest memory of a run with native models.
 
 use lens_config::Config;
-use lens_config::schema::WeightsName;
+use lens_config::schema::{Model, WeightsName};
 use lens_lm::config::ModelConfig;
 use lens_lm::train::{Recompute, TrainerOptions, activation_bytes_per_token, scratch_bytes};
 
@@ -9,12 +9,11 @@ use crate::{assemble, memory};
 
 /// What a process takes before it has a model: the program, the games, tokenizers, records being written.
 const PROCESS: u64 = 64 << 20;
-/// Bytes of a cached number.
-const KV_BYTES: usize = 4;
 
 /// Bytes that the keys and values of one token take.
-fn kv_per_token(model: &ModelConfig) -> usize {
-    2 * model.layers * model.kv_heads * model.head_dim * KV_BYTES
+fn kv_per_token(model: &Model, shape: &ModelConfig) -> usize {
+    let format = assemble::kv_format(model.kv_cache, assemble::weight_format(model.weights));
+    2 * shape.layers * shape.kv_heads * shape.head_dim * format.bytes()
 }
 
 /// Bytes of a weight as it is held for generation and scoring.
@@ -75,7 +74,10 @@ pub(super) fn peak(
     // The teacher as it scores, and its output head in full precision for the loss.
     let head = (teacher.vocab_size * teacher.hidden_size * 4) as u64;
     let judge = teacher.parameter_count() as u64 * bytes(config.teacher.weights) + head;
-    let cache = memory::budget(config, kv_per_token(student) + kv_per_token(teacher)) as u64;
+    let cache = memory::budget(
+        config,
+        kv_per_token(&config.student, student) + kv_per_token(&config.teacher, teacher),
+    ) as u64;
     let activations = activations(student, &training, row as usize, config.train.batch_size);
     let targets = queued * response * 4 * (student.hidden_size + teacher.hidden_size) as u64;
     PROCESS + learner + judge + cache + activations + targets

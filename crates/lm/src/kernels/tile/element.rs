@@ -10,6 +10,13 @@ use std::arch::x86_64::{
     _mm512_maskz_permutexvar_epi16, _mm512_set_epi16,
 };
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::aarch64::{
+    float32x4_t, vandq_u32, vcvtq_f32_s32, vdupq_n_u32, vget_high_s8, vget_high_s16, vget_low_s8,
+    vget_low_s16, vld1q_f32, vld1q_s8, vld1q_u16, vmovl_s8, vmovl_s16, vreinterpretq_f32_u32,
+    vreinterpretq_u32_u16, vshlq_n_u32,
+};
+
 /// A stored number that widens to f32 exactly. Sixteen of them, stored together, make one step of a panel.
 pub(crate) trait Element: Pod + Send + Sync {
     /// Where column `column` of a panel step is stored.
@@ -34,6 +41,13 @@ pub(crate) trait Element: Pod + Send + Sync {
     /// readable values.
     #[cfg(target_arch = "x86_64")]
     unsafe fn load512(from: *const Self) -> __m512;
+
+    /// Loads sixteen stored numbers, four columns a register, in the order of their columns.
+    ///
+    /// # Safety
+    /// `from` points at sixteen readable values.
+    #[cfg(target_arch = "aarch64")]
+    unsafe fn load128(from: *const Self) -> [float32x4_t; 4];
 }
 
 impl Element for f32 {
@@ -55,6 +69,13 @@ impl Element for f32 {
     unsafe fn load512(from: *const Self) -> __m512 {
         // SAFETY: the caller vouches for sixteen readable values.
         unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[inline]
+    unsafe fn load128(from: *const Self) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for sixteen readable values.
+        unsafe { std::array::from_fn(|quarter| vld1q_f32(from.add(4 * quarter))) }
     }
 }
 
@@ -97,6 +118,19 @@ impl Element for u16 {
         let wide = _mm512_castsi256_si512(stored);
         _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaa_aaaa, places, wide))
     }
+
+    #[cfg(target_arch = "aarch64")]
+    #[inline]
+    unsafe fn load128(from: *const Self) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for sixteen readable values; each load takes eight of them, any alignment.
+        unsafe {
+            let pairs = [0, 8].map(|at| vreinterpretq_u32_u16(vld1q_u16(from.add(at))));
+            let low = pairs.map(|pair| vreinterpretq_f32_u32(vshlq_n_u32::<16>(pair)));
+            let mask = vdupq_n_u32(0xffff_0000);
+            let high = pairs.map(|pair| vreinterpretq_f32_u32(vandq_u32(pair, mask)));
+            [low[0], low[1], high[0], high[1]]
+        }
+    }
 }
 
 /// Integers whose scale is applied to the finished sum.
@@ -131,5 +165,21 @@ impl Element for i8 {
         // SAFETY: the caller vouches for sixteen readable values, 16 bytes.
         let stored = unsafe { _mm_loadu_si128(from.cast::<__m128i>()) };
         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(stored))
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    #[inline]
+    unsafe fn load128(from: *const Self) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for sixteen readable values.
+        unsafe {
+            let stored = vld1q_s8(from);
+            let halves = [vmovl_s8(vget_low_s8(stored)), vmovl_s8(vget_high_s8(stored))];
+            let widen = |half| {
+                [vmovl_s16(vget_low_s16(half)), vmovl_s16(vget_high_s16(half))]
+                    .map(|quarter| vcvtq_f32_s32(quarter))
+            };
+            let [first, second] = halves.map(widen);
+            [first[0], first[1], second[0], second[1]]
+        }
     }
 }

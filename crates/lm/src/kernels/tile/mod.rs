@@ -9,6 +9,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod element;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use super::dispatch::{Isa, Kind};
 use super::matrix::PANEL;
@@ -19,6 +21,7 @@ pub(crate) use element::Element;
 const PORTABLE_ROWS: usize = 4;
 
 /// How far ahead of its use a stored step is fetched.
+#[cfg(target_arch = "x86_64")]
 const PREFETCH_BYTES: usize = 2048;
 
 /// Rows of a tile that many rows are best cut into.
@@ -29,6 +32,8 @@ pub(crate) fn tile_rows(isa: Isa) -> usize {
         Kind::Avx2 => avx2::ROWS,
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => avx512::ROWS,
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => neon::ROWS,
     }
 }
 
@@ -40,6 +45,8 @@ pub(crate) fn single_pass_rows(isa: Isa) -> usize {
         Kind::Avx2 => avx2::ROWS,
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => avx512::FEW_ROWS,
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => neon::ROWS,
     }
 }
 
@@ -51,6 +58,8 @@ pub(crate) fn panels_together(isa: Isa) -> usize {
         Kind::Avx2 => 1,
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => avx512::SIDE,
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => 1,
     }
 }
 
@@ -150,11 +159,13 @@ pub(crate) unsafe fn run<E: Element>(
         // SAFETY: as above, and the kind is proof of AVX-512.
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => unsafe { avx512::run(rows, count, stored, panels, out, finish) },
+        // SAFETY: the caller's promises are this function's promises.
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => unsafe { neon::run(rows, count, stored, panels, out, finish) },
     }
 }
 
-/// Four rows by a panel at a time, in loops that a compiler turns into vectors where multiply-adds are always there (as
-/// on 64-bit ARM).
+/// Four rows by a panel at a time.
 ///
 /// # Safety
 /// See [`run`].

@@ -4,6 +4,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use std::ops::Range;
 
@@ -33,6 +35,8 @@ pub(super) fn strip_rows(isa: Isa) -> usize {
         Kind::Avx2 => avx2::STRIP,
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => avx512::STRIP,
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => neon::STRIP,
     }
 }
 
@@ -54,11 +58,12 @@ pub(super) fn run_block(
         // SAFETY: the value exists only if the processor has AVX-512.
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512 => unsafe { avx512::block(dst, rows, left, b, depth, add) },
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => neon::block(dst, rows, left, b, depth, add),
     }
 }
 
-/// [`run_block`] on any processor: four rows by a panel at a time, in loops that a compiler turns into vectors where
-/// multiply-adds are always there (as on 64-bit ARM).
+/// [`run_block`] on any processor: four rows by a panel at a time.
 fn portable_block(
     dst: &mut MatMut<'_>,
     rows: Range<usize>,
