@@ -64,6 +64,10 @@ pub struct Corpus {
     /// Share of turns at which a random command is executed instead of the expert's, so that the corpus also shows how
     /// to continue from states the expert would not have reached.
     pub random_actions: f64,
+    /// Share of turns at which a command that is not admissible is executed instead, such as one with a wrong number: a
+    /// model whose corpus never shows that nothing happened repeats itself when it does.
+    #[serde(default)]
+    pub stumbles: f64,
     /// Share of demonstrations in which lapses are executed as well, so that the corpus shows what students run into.
     #[serde(default)]
     pub wandering: f64,
@@ -91,6 +95,7 @@ impl Corpus {
     pub const fn act_only(turn_limit: usize) -> Self {
         Self {
             random_actions: 0.0,
+            stumbles: 0.0,
             wandering: 0.0,
             lapses: 0.0,
             rewording: 0.0,

@@ -21,6 +21,9 @@ const MAX_LAPSES: usize = 3;
 /// Share of dithering among executed lapses and among lapses as criticized plans.
 const DITHER: f64 = 0.5;
 
+/// The highest number in a stumble.
+const MAX_NUMBER: u64 = 4;
+
 /// What demonstrations give.
 #[derive(Debug, Clone, Default)]
 pub struct Demonstrated {
@@ -136,9 +139,11 @@ impl ExpertEpisode<'_> {
             let lapse = (wandering && lapses < MAX_LAPSES).then(|| self.lapse(&window)).flatten();
             lapses = if lapse.is_some() { lapses + 1 } else { 0 };
             let random = self.draws.uniform() < shares.random_actions;
-            let action = match (lapse, decided, random) {
-                (Some(lapse), _, false) => lapse,
-                (None, Some(decision), false) => decision.action,
+            let stumble = self.stumble(&window, decided.as_ref());
+            let action = match (stumble, lapse, decided, random) {
+                (Some(stumble), ..) => stumble,
+                (None, Some(lapse), _, false) => lapse,
+                (None, None, Some(decision), false) => decision.action,
                 _ => match random_command(&window.actions, &mut self.draws) {
                     Some(command) => command,
                     None => break,
@@ -215,6 +220,19 @@ impl ExpertEpisode<'_> {
         }
         let lapses = Lapses::at(self.expert, window);
         Some(lapses.draw(DITHER, &mut self.draws)?.action.clone())
+    }
+
+    /// The right command with a wrong number, at some of the turns.
+    fn stumble(&mut self, window: &Window, decided: Option<&Decision>) -> Option<String> {
+        let share = self.options.corpus.stumbles;
+        if share == 0.0 || self.draws.uniform() >= share {
+            return None;
+        }
+        let number = 1 + self.draws.below(MAX_NUMBER)?;
+        let (start, _) = decided?.action.rsplit_once(' ')?;
+        let wrong = format!("{start} {number}");
+        let Actions::Commands(commands) = &window.actions else { return None };
+        (!commands.contains(&wrong)).then_some(wrong)
     }
 
     /// A plan to critique: a quarter of them are right, half are lapses, a quarter are any command. If most were right,

@@ -102,17 +102,22 @@ pub fn train(
         // The critique in a prompt is an answer.
         let prompt = sample.message.split("\n\n").filter(|part| !critiques.contains(part));
         texts.push(prompt.collect::<Vec<_>>().join("\n\n"));
-        texts.extend(words(&sample.answer));
+        texts.push(apart(&sample.answer));
     }
     let mut draws = StreamKey::new(0, 0, 0, Purpose::Data, 7).open();
     for turn in turns.iter().step_by(stride(turns.len(), settings)) {
         for decision in std::iter::once(&turn.right).chain(turn.lapses.all()) {
             let thought = reworded(&decision.thought, turn.rewordings, 1.0, &mut draws);
-            texts.extend(words(&thought));
-            texts.extend(words(&decision.thought));
+            texts.push(apart(&thought));
+            texts.push(apart(&decision.thought));
         }
     }
     Ok(train_bpe_with(&texts, settings.vocab_size, &chatml_tokens(), splitting)?)
+}
+
+/// A text whose words no token can join: numbers end tokens in every splitting.
+fn apart(text: &str) -> String {
+    words(text).join("0")
 }
 
 fn stride(count: usize, settings: Tokenizer) -> usize {

@@ -43,13 +43,9 @@ fn rows(folder: &Path, steps: u64) -> Vec<Row> {
         optimizer: AdamWConfig { lr: config.optimizer.lr, ..AdamWConfig::default() },
         training: TrainerOptions::default(),
     };
-    let engine = NativeEngine::load(
-        &config.student.path,
-        &config.teacher.path,
-        WeightFormat::F32,
-        options,
-    )
-    .expect("it loads");
+    let engine =
+        NativeEngine::load(&config.student.path, &config.teacher.path, WeightFormat::F32, options)
+            .expect("it loads");
     let benchmark: Arc<dyn Benchmark> =
         Arc::new(Alfworld::built_in(&alfworld::Options::default()).expect("it is built in"));
     let inputs = RunInputs { config, seed: 42, benchmark, engine: Box::new(engine) };

@@ -85,6 +85,7 @@ impl Corpus {
     fn check(&self) -> Checked {
         for (key, share) in [
             ("corpus.random_actions", self.random_actions),
+            ("corpus.stumbles", self.stumbles),
             ("corpus.wandering", self.wandering),
             ("corpus.lapses", self.lapses),
             ("corpus.rewording", self.rewording),
