@@ -10,7 +10,8 @@ use lens_env::{
     Benchmark, BenchmarkOptions, EnvError, Environment, Expert, Profile, SplitInfo, Task, View,
     registry,
 };
-use lens_lab::corpus::{Demonstrated, Sample, SampleKind, demonstrations};
+use lens_lab::corpus::{Sample, SampleKind};
+use lens_lab::episodes::{Demonstrated, demonstrations};
 use lens_lab::exercises::exercises;
 use lens_lab::recipe::{Recipe, Tokenizer};
 use lens_lab::tokenizer;
@@ -50,7 +51,8 @@ fn open(name: &str) -> Arc<dyn Benchmark> {
 fn tokenizer_hash(benchmark: &dyn Benchmark, recipe: &Recipe, shown: &Demonstrated) -> String {
     let settings = Tokenizer { samples: 100, ..recipe.tokenizer };
     let splitting = tokenizer::splitting(benchmark.profile());
-    let json = tokenizer::train(&shown.samples, &shown.turns, settings, splitting).expect("it is trained");
+    let json =
+        tokenizer::train(&shown.samples, &shown.turns, settings, splitting).expect("it is trained");
     blake3::hash(&json).to_hex().to_string()
 }
 
