@@ -24,8 +24,10 @@ pub enum Situation {
     Search,
     /// What was looked for is at hand and on its way.
     Carry,
-    /// The latest steps led away from the goal: something was left behind, forgotten, or done to no purpose.
+    /// The latest step led away from the goal: something was left behind, forgotten, or done to no purpose.
     Lost,
+    /// Both of the latest steps changed nothing.
+    Stuck,
 }
 
 /// A way to decide wrongly.

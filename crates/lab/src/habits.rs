@@ -21,8 +21,11 @@ pub struct Habits {
     pub search: f64,
     /// Share of lapses where what was looked for is at hand and on its way.
     pub carry: f64,
-    /// Share of lapses where the latest steps led away from the goal.
+    /// Share of lapses where the latest step led away from the goal.
     pub lost: f64,
+    /// Share of lapses where both of the latest steps changed nothing. If it is low, dithering lasts two turns, and a
+    /// mistake costs turns and not the game.
+    pub stuck: f64,
     /// Share of dithering among the lapses; the others overlook the right command.
     pub dither: f64,
     /// Share of phrases that are said in the student's own words.
@@ -37,6 +40,7 @@ impl Habits {
             Situation::Search => self.search,
             Situation::Carry => self.carry,
             Situation::Lost => self.lost,
+            Situation::Stuck => self.stuck,
         }
     }
 }
@@ -177,6 +181,7 @@ mod tests {
             search: 0.0,
             carry: 0.1,
             lost: 1.0,
+            stuck: 0.2,
             dither: 0.7,
             rewording: 0.0,
         };
@@ -185,6 +190,7 @@ mod tests {
             (Situation::Search, 0..1),
             (Situation::Carry, 60..140),
             (Situation::Lost, 1000..1001),
+            (Situation::Stuck, 140..260),
         ] {
             let turns = vec![turn(situation); 1000];
             let samples = habit_samples(&turns, &habits, 1);

@@ -164,6 +164,7 @@ impl Habits {
             ("search", self.search),
             ("carry", self.carry),
             ("lost", self.lost),
+            ("stuck", self.stuck),
             ("dither", self.dither),
             ("rewording", self.rewording),
         ] {

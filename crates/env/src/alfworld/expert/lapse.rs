@@ -11,7 +11,9 @@ const IDLE: [&str; 5] = ["look", "inventory", "examine", "help", "close"];
 
 impl Player<'_> {
     pub(super) fn situation(&self, right: &Step) -> Situation {
-        if self.is_lost(right) {
+        if self.is_dithering() && self.scene.action_before_last().is_some_and(is_idle) {
+            Situation::Stuck
+        } else if self.is_lost(right) {
             Situation::Lost
         } else if !right.action.starts_with("go to ") {
             Situation::Decisive
@@ -23,7 +25,7 @@ impl Player<'_> {
     }
 
     fn is_lost(&self, right: &Step) -> bool {
-        if self.scene.nothing_happened() || self.is_dithering() {
+        if self.is_dithering() {
             return true;
         }
         match self.scene.held {
@@ -36,8 +38,7 @@ impl Player<'_> {
 
     /// Whether the latest step changed nothing.
     fn is_dithering(&self) -> bool {
-        let idle = |action: &str| IDLE.contains(&action.split(' ').next().unwrap_or_default());
-        self.scene.last_action().is_some_and(idle)
+        self.scene.nothing_happened() || self.scene.last_action().is_some_and(is_idle)
     }
 
     /// Holding the thing and just gone to a place that is of no use for it.
@@ -89,6 +90,10 @@ impl Player<'_> {
         let step = step(format!("{thing} is not found yet, so I {purpose}"), action)?;
         Some(self.decision(&empty_hand(), self.scene.action_before_last(), step))
     }
+}
+
+fn is_idle(action: &str) -> bool {
+    IDLE.contains(&action.split(' ').next().unwrap_or_default())
 }
 
 /// Whether a command serves the same purpose as `right`: overlooking a cup means overlooking every cup in that place.

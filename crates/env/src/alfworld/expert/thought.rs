@@ -14,6 +14,7 @@ pub(super) const REWORDINGS: &[(&str, &str)] = &[
     ("my last step was ", "before this came "),
     ("this is my first step", "nothing was done before"),
     (" is not here", " cannot be seen"),
+    (" is not found", " stays unfound"),
     (" is here", " stands here"),
     (" is ready", " needs nothing more"),
     (" yet, ", " so far, "),
