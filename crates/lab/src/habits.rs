@@ -78,6 +78,7 @@ impl Lapses {
 
     /// A lapse, dithering with the given share; where only one kind is possible, that one.
     pub fn draw(&self, dither: f64, draws: &mut Stream) -> Option<&Decision> {
+        self.all().next()?;
         let (first, second) = if draws.uniform() < dither {
             (&self.dither, &self.overlook)
         } else {

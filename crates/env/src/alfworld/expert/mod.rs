@@ -151,6 +151,10 @@ impl<'a> Player<'a> {
                 format!("go to {place}"),
             );
         }
+        // A closed place here comes first: two of them would be left for each other forever.
+        if self.scene.here.iter().any(|place| self.scene.is_closed(place)) {
+            return None;
+        }
         let place = self.scene.left_closed().filter(|place| Some(*place) != gathering)?;
         step(
             format!("{thing} may be in {place}, which was left closed, so I go back to it"),
