@@ -291,11 +291,12 @@ fn competence_row(batches: &[BatchLine]) -> Row {
 
 fn horizon_row(run: &Run) -> Row {
     let steps = run.planned_steps().unwrap_or_else(|| run.last_step());
-    let deepest = run
-        .setting("locate.max_horizon")
-        .or_else(|| run.setting("task.turn_limit"))
-        .and_then(toml::Value::as_integer)
-        .and_then(|value| u64::try_from(value).ok());
+    // A limit of 0 means the turn limit.
+    let setting = |key: &str| {
+        let value = run.setting(key).and_then(toml::Value::as_integer)?;
+        u64::try_from(value).ok().filter(|&value| value > 0)
+    };
+    let deepest = setting("locate.max_horizon").or_else(|| setting("task.turn_limit"));
     let last = run.batches.iter().map(|batch| batch.horizon).max();
     let reached = deepest.and_then(|deepest| {
         run.batches.iter().find(|batch| batch.horizon >= deepest).map(|batch| batch.version)
