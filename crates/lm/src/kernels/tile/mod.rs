@@ -64,15 +64,13 @@ pub(crate) fn panels_together(isa: Isa) -> usize {
 }
 
 /// Asks for a cache line that will be needed soon. Any address will do: nothing is read.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch never faults, and every x86-64 processor has it.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// Rows at a fixed distance.
