@@ -41,7 +41,7 @@ fn an_audit_reports_every_gate_and_takes_up_what_is_done() {
     let out = folder().join("audited");
     let audit = |more: &[&str]| {
         let mut command = lens("audit");
-        command.args(["--forks", "3", "--episodes", "1", "--continuations", "2", "--seed", "7"]);
+        command.args(["--forks", "2", "--episodes", "4", "--continuations", "2", "--seed", "7"]);
         command.arg("--out").arg(&out).args(more);
         run(&mut command)
     };
@@ -69,7 +69,8 @@ fn an_audit_reports_every_gate_and_takes_up_what_is_done() {
 fn equal_fork_turns_have_gain_exactly_zero_with_common_draws_on_the_native_engine() {
     let mut command = lens("train");
     command.args(sets(&["name=coupled", "validate.coupling=common"]));
-    command.args(sets(&["train.steps=4", "method=lens"]));
+    // Nearly greedy, so that a hint often changes nothing.
+    command.args(sets(&["train.steps=4", "method=lens", "rollout.temperature=0.05"]));
     let (code, _, stderr) = run(&mut command);
     assert_eq!(code, 0, "{stderr}");
     let (mut same, mut compared) = (0, 0);

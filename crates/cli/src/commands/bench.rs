@@ -43,7 +43,10 @@ pub(crate) enum Bench {
     Engine(Engine),
     /// Time the stages of an iteration, for OPD and LENS at the same horizon
     Loop(iteration::Iteration),
-    /// Time whole iterations beside the same iterations in PyTorch, and TRL's trainer on the parts it has
+    /// Time whole iterations beside the same iterations in PyTorch
+    ///
+    /// A twin written with `transformers` replays what our models were asked: the same prompts in the same batches, responses
+    /// of the same lengths, the same rows judged and trained on. TRL's trainer takes part on what it has of an iteration.
     Peers(peers::Peers),
     /// Time prompts up to the paper's longest, 10,240 tokens
     ///

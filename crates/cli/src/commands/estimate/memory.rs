@@ -8,7 +8,7 @@ use lens_lm::train::{Recompute, TrainerOptions, activation_bytes_per_token, scra
 use crate::{assemble, memory};
 
 /// What a process takes before it has a model: the program, the games, tokenizers, records being written.
-const PROCESS: u64 = 64 << 20;
+const PROCESS: u64 = 32 << 20;
 
 /// Bytes that the keys and values of one token take.
 fn kv_per_token(model: &Model, shape: &ModelConfig) -> usize {
@@ -46,8 +46,15 @@ fn learner(config: &Config, student: &ModelConfig, training: &TrainerOptions) ->
     }
 }
 
-/// Activations of a micro-batch and everything else that training needs for a moment.
-fn activations(student: &ModelConfig, training: &TrainerOptions, row: usize, rows: usize) -> u64 {
+/// Activations of a micro-batch of rows, some of whose tokens carry loss, and everything else that training needs for a
+/// moment.
+fn activations(
+    student: &ModelConfig,
+    training: &TrainerOptions,
+    row: usize,
+    response: usize,
+    rows: usize,
+) -> u64 {
     let always = training.recompute == Recompute::Always;
     let per_token = activation_bytes_per_token(student, always);
     let affordable = (training.activation_bytes / per_token).min(training.micro_batch_tokens);
@@ -58,7 +65,9 @@ fn activations(student: &ModelConfig, training: &TrainerOptions, row: usize, row
     } else {
         tokens * per_token
     };
-    (kept + scratch_bytes(student, training, tokens)) as u64
+    let logits = tokens * response / row.max(1) * student.vocab_size * size_of::<f32>();
+    let training = TrainerOptions { logit_bytes: training.logit_bytes.min(logits), ..*training };
+    (kept + scratch_bytes(student, &training, tokens)) as u64
 }
 
 /// The peak of a run; `row` is the tokens of a row, `queued` the rows that wait at once, `response` their trained tokens.
@@ -78,7 +87,8 @@ pub(super) fn peak(
         config,
         kv_per_token(&config.student, student) + kv_per_token(&config.teacher, teacher),
     ) as u64;
-    let activations = activations(student, &training, row as usize, config.train.batch_size);
+    let rows = config.train.batch_size;
+    let activations = activations(student, &training, row as usize, response as usize, rows);
     let targets = queued * response * 4 * (student.hidden_size + teacher.hidden_size) as u64;
     PROCESS + learner + judge + cache + activations + targets
 }
