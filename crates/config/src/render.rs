@@ -55,11 +55,26 @@ pub fn lines(resolved: &Resolved) -> Vec<Line> {
     }
     for (section, value) in &root {
         if let Value::Table(table) = value {
-            lines.push(Line::Section(section.clone()));
-            for (key, value) in table {
-                lines.push(value_line(format!("{section}.{key}"), key, value));
-            }
+            section_lines(section, table, &value_line, &mut lines);
         }
     }
     lines
+}
+
+/// A section's own values, then the sections inside it.
+fn section_lines(
+    section: &str,
+    table: &toml::Table,
+    value_line: &dyn Fn(String, &str, &Value) -> Line,
+    lines: &mut Vec<Line>,
+) {
+    lines.push(Line::Section(section.to_owned()));
+    for (key, value) in table.iter().filter(|(_, value)| !value.is_table()) {
+        lines.push(value_line(format!("{section}.{key}"), key, value));
+    }
+    for (key, value) in table {
+        if let Value::Table(inner) = value {
+            section_lines(&format!("{section}.{key}"), inner, value_line, lines);
+        }
+    }
 }
