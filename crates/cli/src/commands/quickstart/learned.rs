@@ -163,7 +163,7 @@ fn print_steps(before: &Played, after: &Played, out: &mut dyn Write) -> Result<(
         "mistakes where the right step is to", "before", "after"
     )?;
     let none = (0, 0);
-    let mut lines: Vec<(&str, (u64, u64), (u64, u64))> = before
+    let mut lines: Vec<_> = before
         .steps
         .iter()
         .map(|(verb, &first)| (verb.as_str(), first, *after.steps.get(verb).unwrap_or(&none)))

@@ -69,8 +69,7 @@ impl Split {
     pub fn size(self) -> u32 {
         match self {
             Self::Train => 3553,
-            Self::ValidSeen => 500,
-            Self::ValidUnseen => 500,
+            Self::ValidSeen | Self::ValidUnseen => 500,
         }
     }
 
