@@ -62,6 +62,8 @@ def main() -> int:
         print(f"lens_worker: {error}", file=sys.stderr)
         return 1
     if dist.is_initialized():
+        # A rank that leaves while another still passes on the last command makes that one abort.
+        dist.barrier()
         dist.destroy_process_group()
     return 0
 
