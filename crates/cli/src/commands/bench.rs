@@ -240,7 +240,7 @@ fn measure_apart(
         .env(dispatch::VARIABLE, isa.name())
         .args(["bench", "measure", work.name(), shape.name, &repeats.to_string()])
         .output()?;
-    Measurement::from_output("lens bench measure", &output)
+    measurement::printed("lens bench measure", &output)
 }
 
 /// Options of `lens bench measure`.

@@ -24,25 +24,25 @@ impl Measurement {
             _ => *best = Some(new),
         }
     }
+}
 
-    /// Reads the last line of a process's output; `what` names the process in errors.
-    pub(super) fn from_output(what: &str, output: &Output) -> Result<Self, Failure> {
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            let last = complaint.trim().lines().last().unwrap_or("it said nothing").to_owned();
-            return Err(Failure::Runtime(anyhow::anyhow!(
-                "{what} failed ({}): {last}",
-                output.status
-            )));
-        }
-        let line = text.trim().lines().last().unwrap_or_default();
-        serde_json::from_str(line).map_err(|error| {
-            Failure::Runtime(anyhow::anyhow!(
-                "{what} printed {line:?}, which is no measurement: {error}"
-            ))
-        })
+/// What a process printed: its last line, or all of it. `what` names the process in errors.
+pub(super) fn printed<T: for<'de> Deserialize<'de>>(
+    what: &str,
+    output: &Output,
+) -> Result<T, Failure> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let last = complaint.trim().lines().last().unwrap_or("it said nothing").to_owned();
+        return Err(Failure::Runtime(anyhow::anyhow!("{what} failed ({}): {last}", output.status)));
     }
+    let line = text.trim().lines().last().unwrap_or_default();
+    serde_json::from_str(line).or_else(|_| serde_json::from_str(text.trim())).map_err(|error| {
+        Failure::Runtime(anyhow::anyhow!(
+            "{what} printed {line:?}, which is no measurement: {error}"
+        ))
+    })
 }
 
 impl From<lens_lm::bench::InferenceResult> for Measurement {
@@ -76,7 +76,7 @@ mod tests {
     fn a_peers_line_is_read_whatever_came_before_it() {
         let run = |script: &str| {
             let output = std::process::Command::new("sh").args(["-c", script]).output();
-            Measurement::from_output("the peer", &output.expect("sh runs"))
+            printed::<Measurement>("the peer", &output.expect("sh runs"))
         };
         let line =
             r#"echo warming up; echo '{"name": "x", "tokens_per_second": 12.5, "seconds": [1]}'"#;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::measurement::Measurement;
+use super::measurement::{Measurement, printed};
 use crate::failure::Failure;
 
 /// A peer's script and how to call it.
@@ -63,7 +63,7 @@ impl Python {
         };
         let output =
             Command::new(program).args(["-c", peer.script]).args(&peer.arguments).output()?;
-        Measurement::from_output(peer.name, &output)
+        printed(peer.name, &output)
     }
 
     /// Who takes part and who does not, in a few words each.

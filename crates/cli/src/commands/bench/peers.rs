@@ -8,6 +8,7 @@ use lens_lm::kernels::dispatch::Isa;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::measurement::printed;
 use super::peer::Python;
 use crate::commands::config::ConfigArgs;
 use crate::failure::Failure;
@@ -97,7 +98,8 @@ impl Peers {
         for setting in &self.config.overrides {
             command.args(["--set", setting]);
         }
-        let printed: Value = read("lens bench loop", &command.args(&self.config.files).output()?)?;
+        let printed: Value =
+            printed("lens bench loop", &command.args(&self.config.files).output()?)?;
         let seconds = |method: &str| (method.to_owned(), printed[method]["seconds"].clone());
         Ok(Side {
             methods: METHODS.map(seconds).into_iter().collect(),
@@ -205,24 +207,7 @@ fn script<T: for<'de> Deserialize<'de>>(
     code: &str,
     trace: &Path,
 ) -> Result<T, Failure> {
-    read(what, &Command::new(program).args(["-c", code]).arg(trace).output()?)
-}
-
-/// The JSON a process printed: its last line, or all of it.
-fn read<T: for<'de> Deserialize<'de>>(
-    what: &str,
-    output: &std::process::Output,
-) -> Result<T, Failure> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        let last = complaint.trim().lines().last().unwrap_or("it said nothing").to_owned();
-        return Err(Failure::Runtime(anyhow::anyhow!("{what} failed ({}): {last}", output.status)));
-    }
-    let line = text.trim().lines().last().unwrap_or_default();
-    serde_json::from_str(line).or_else(|_| serde_json::from_str(text.trim())).map_err(|error| {
-        Failure::Runtime(anyhow::anyhow!("{what} printed no measurement: {error}"))
-    })
+    printed(what, &Command::new(program).args(["-c", code]).arg(trace).output()?)
 }
 
 /// The stages of a method, in the order of an iteration.
