@@ -33,7 +33,7 @@ pub use benchmark::{Benchmark, SplitInfo, Task};
 pub use demonstration::{DemonstratedStep, Demonstration, demonstrate};
 pub use environment::{Actions, Environment, Snapshot, Status, View};
 pub use error::EnvError;
-pub use expert::{Decision, Expert};
+pub use expert::{Decision, Expert, Lapse, Situation};
 pub use filter::TaskFilter;
 pub use profile::{CommandStyle, Laboratory, Names, Profile, PromptStyle, ScoreScale};
 pub use prompt::PromptTemplate;

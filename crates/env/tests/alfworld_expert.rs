@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lens_env::alfworld::{Alfworld, AlfworldExpert, Options};
 use lens_env::{
-    Actions, Benchmark, Environment, Expert, PastStep, Status, View, Window, demonstrate,
+    Actions, Benchmark, Environment, Expert, Lapse, PastStep, Situation, Status, View, Window,
+    demonstrate,
 };
 use lens_opd::random::{Purpose, StreamKey};
 
@@ -36,7 +37,7 @@ fn it_solves_every_game_and_most_within_thirty_turns() {
 }
 
 #[test]
-fn it_only_types_admissible_commands_and_keeps_its_thoughts_short() {
+fn it_only_types_admissible_commands_and_says_what_it_needs_holds_and_did() {
     let alfworld = built_in("valid_seen");
     let mut environment = Arc::clone(&alfworld).environment().expect("an environment");
     for task in alfworld.tasks("valid_seen").expect("the split exists") {
@@ -52,8 +53,12 @@ fn it_only_types_admissible_commands_and_keeps_its_thoughts_short() {
                 task.id,
                 step.decision.action
             );
-            let words = step.decision.thought.split_whitespace().count();
-            assert!((3..=20).contains(&words), "{words} words: {}", step.decision.thought);
+            let thought = &step.decision.thought;
+            let words = thought.split_whitespace().count();
+            assert!((15..=45).contains(&words), "{words} words: {thought}");
+            let last =
+                step.window.history.last().map_or("this is my first step", |last| &last.action);
+            assert!(thought.starts_with("I need ") && thought.contains(last), "{thought}");
             assert_eq!(
                 AlfworldExpert.decide(&step.window).as_ref(),
                 Some(&step.decision),
@@ -110,4 +115,81 @@ fn it_is_at_a_loss_with_a_sentence_it_cannot_read() {
         actions: Actions::Commands(vec!["look".into()]),
     };
     assert_eq!(AlfworldExpert.decide(&window), None);
+}
+
+fn at_shelf(history: &[(&str, &str)], observation: &str, commands: &[&str]) -> Window {
+    Window {
+        task: "put a clean cup in cabinet.".into(),
+        history: history
+            .iter()
+            .enumerate()
+            .map(|(step, (seen, done))| PastStep {
+                step,
+                observation: (*seen).into(),
+                action: (*done).into(),
+            })
+            .collect(),
+        steps_taken: history.len(),
+        observation: observation.into(),
+        actions: Actions::Commands(commands.iter().map(|&text| text.into()).collect()),
+    }
+}
+
+const EVERYWHERE: [&str; 5] =
+    ["examine shelf 1", "go to cabinet 1", "go to desk 1", "go to sinkbasin 1", "look"];
+
+#[test]
+fn it_goes_back_to_what_was_left_behind() {
+    let seen = "You arrive at desk 1. On the desk 1, you see a cup 2, and a pen 1.";
+    let nothing = "You arrive at shelf 1. On the shelf 1, you see nothing.";
+    let window = at_shelf(&[(seen, "go to shelf 1")], nothing, &EVERYWHERE);
+    assert_eq!(AlfworldExpert.decide(&window).expect("it knows").action, "go to desk 1");
+    assert_eq!(AlfworldExpert.situation(&window), Some(Situation::Lost));
+    let careless = AlfworldExpert.lapse(&window, Lapse::Overlook).expect("it searches on");
+    assert_ne!(careless.action, "go to desk 1");
+    assert!(careless.thought.contains("cup is not here"), "{}", careless.thought);
+    let closed = "You arrive at cabinet 1. The cabinet 1 is closed.";
+    let window = at_shelf(&[(closed, "go to shelf 1")], nothing, &EVERYWHERE);
+    assert_eq!(AlfworldExpert.decide(&window).expect("it knows").action, "go to cabinet 1");
+    // What was taken away since is not there any more.
+    let taken = [(seen, "take cup 2 from desk 1"), ("You pick up the cup 2.", "go to shelf 1")];
+    let window = at_shelf(&taken, nothing, &EVERYWHERE);
+    assert_ne!(AlfworldExpert.decide(&window).expect("it knows").action, "go to desk 1");
+}
+
+#[test]
+fn who_holds_a_thing_that_is_not_clean_yet_forgets_that_in_a_lapse() {
+    let commands = [&EVERYWHERE[..], &["examine cup 2"]].concat();
+    let took = "You pick up the cup 2 from the shelf 1.";
+    let window = at_shelf(&[("A shelf.", "take cup 2 from shelf 1")], took, &commands);
+    assert_eq!(AlfworldExpert.decide(&window).expect("it knows").action, "go to sinkbasin 1");
+    assert_eq!(AlfworldExpert.situation(&window), Some(Situation::Carry));
+    let careless = AlfworldExpert.lapse(&window, Lapse::Overlook).expect("it forgets");
+    assert_eq!(careless.action, "go to cabinet 1");
+    let confused = AlfworldExpert.lapse(&window, Lapse::Dither).expect("it looks around");
+    assert_eq!(confused.action, "look");
+    assert!(confused.thought.contains("my hand is empty"), "{}", confused.thought);
+}
+
+#[test]
+fn a_lapse_is_an_admissible_command_and_never_the_right_one() {
+    let alfworld = built_in("valid_seen");
+    let mut environment = Arc::clone(&alfworld).environment().expect("an environment");
+    let mut lapses = 0;
+    for task in alfworld.tasks("valid_seen").expect("the split exists").iter().take(60) {
+        let played =
+            demonstrate(&mut *environment, &AlfworldExpert, task, 30, 2).expect("it plays");
+        for step in played.steps {
+            let Actions::Commands(commands) = &step.window.actions else {
+                panic!("whole commands")
+            };
+            for lapse in [Lapse::Overlook, Lapse::Dither] {
+                let Some(wrong) = AlfworldExpert.lapse(&step.window, lapse) else { continue };
+                assert!(commands.contains(&wrong.action), "{}", wrong.action);
+                assert_ne!(wrong.action, step.decision.action);
+                lapses += 1;
+            }
+        }
+    }
+    assert!(lapses > 500, "{lapses}");
 }

@@ -8,10 +8,12 @@ use lens_engine::LearnReport;
 use lens_env::{Benchmark, BenchmarkOptions, EnvError, Profile, Task, registry};
 use lens_train::TrainError;
 
-use crate::corpus::{Sample, corpus};
+use crate::corpus::Sample;
 use crate::dagger::Rollouts;
+use crate::episodes::{Demonstrated, demonstrations};
 use crate::error::LabError;
 use crate::exercises::exercises;
+use crate::habits::habit_samples;
 use crate::recipe::{Model, Recipe, Stage};
 use crate::stage::Builder;
 use crate::tokenizer::{self, TokenizerOrigin};
@@ -82,6 +84,19 @@ pub fn open_set(
 }
 
 impl Build {
+    /// The samples of the build, exercises included, and those of the habits of the models to build.
+    pub fn samples(&self) -> Result<Vec<Sample>, LabError> {
+        let profile = registry::profile(&self.recipe.benchmark)?;
+        self.check(profile)?;
+        let built_in = self.open_set(profile, 0)?;
+        let Demonstrated { mut samples, turns } = self.demonstrations(profile, &built_in)?;
+        samples.extend(exercises(&samples, self.recipe.exercises.rounds, self.seed));
+        for habits in self.models()?.iter().filter_map(|model| model.habits.as_ref()) {
+            samples.extend(habit_samples(&turns, habits, self.seed));
+        }
+        Ok(samples)
+    }
+
     /// Builds the models.
     pub fn run(&self, progress: &mut dyn BuildProgress) -> Result<(), LabError> {
         let profile = registry::profile(&self.recipe.benchmark)?;
@@ -89,7 +104,7 @@ impl Build {
         let models = self.models()?;
         let built_in = self.open_set(profile, 0)?;
         let options = self.recipe.corpus_options(self.seed, &*built_in);
-        let mut samples = self.demonstrations(profile, &built_in)?;
+        let Demonstrated { mut samples, turns } = self.demonstrations(profile, &built_in)?;
         progress.samples(samples.len());
         std::fs::create_dir_all(&self.out).map_err(|source| TrainError::File {
             action: "create",
@@ -99,7 +114,7 @@ impl Build {
         let settings = self.recipe.tokenizer;
         let origin = TokenizerOrigin::new(&self.recipe, self.seed);
         let tokenizer_json = tokenizer::reuse_or_train(&self.out, &origin, || {
-            tokenizer::train(&samples, settings, tokenizer::splitting(profile))
+            tokenizer::train(&samples, &turns, settings, tokenizer::splitting(profile))
         })?;
         samples.extend(exercises(&samples, self.recipe.exercises.rounds, self.seed));
         let builder = Builder {
@@ -107,6 +122,7 @@ impl Build {
             tokenizer_json: &tokenizer_json,
             vocab_size: settings.vocab_size,
             samples: &samples,
+            turns: &turns,
             corpus: options,
             optimizer: self.recipe.optimizer,
         };
@@ -191,14 +207,16 @@ impl Build {
         &self,
         profile: &Profile,
         built_in: &Arc<dyn Benchmark>,
-    ) -> Result<Vec<Sample>, LabError> {
+    ) -> Result<Demonstrated, LabError> {
         let options = self.recipe.corpus_options(self.seed, &**built_in);
-        let mut samples = corpus(built_in, &self.tasks(&**built_in)?, &options)?;
+        let mut all = demonstrations(built_in, &self.tasks(&**built_in)?, &options)?;
         for set in 1..=self.recipe.tasks.extra_sets {
             let benchmark = self.open_set(profile, set)?;
-            samples.extend(corpus(&benchmark, &self.tasks(&*benchmark)?, &options)?);
+            let more = demonstrations(&benchmark, &self.tasks(&*benchmark)?, &options)?;
+            all.samples.extend(more.samples);
+            all.turns.extend(more.turns);
         }
-        Ok(samples)
+        Ok(all)
     }
 
     /// The tasks of a set that are demonstrated.

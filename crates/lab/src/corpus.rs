@@ -4,17 +4,12 @@
 use std::sync::Arc;
 
 use lens_agent::prompts::{diagnostic_cue, hinted_message, turn_message};
-use lens_env::{
-    Actions, Benchmark, Decision, EnvError, Expert, PastStep, PromptStyle, Status, Task, Window,
-};
-use lens_opd::random::{Purpose, Stream, StreamKey};
+use lens_env::{Benchmark, Decision, EnvError, PromptStyle, Task, Window};
 use lens_opd::validate::fork::HintPrompt;
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::corrupted::corrupted;
-use crate::exercises::counterfactual;
+use crate::episodes::demonstrations;
 
 /// What a sample trains a model to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +23,8 @@ pub enum SampleKind {
     Counterfactual,
     /// Act as the expert would if it overlooked the right command: a corrupted demonstration.
     Corrupted,
+    /// Act as a student with bad habits does: with lapses where the model's `[model.habits]` say so.
+    Habit,
     /// Critique a planned action in one sentence.
     Critique,
     /// Act on a critique in the prompt.
@@ -42,6 +39,7 @@ impl SampleKind {
             Self::Act => "act",
             Self::Counterfactual => "counterfactual",
             Self::Corrupted => "corrupted",
+            Self::Habit => "habit",
             Self::Critique => "critique",
             Self::InstructionFollowing => "instruction-following",
         }
@@ -66,6 +64,19 @@ pub struct Corpus {
     /// Share of turns at which a random command is executed instead of the expert's, so that the corpus also shows how
     /// to continue from states the expert would not have reached.
     pub random_actions: f64,
+    /// Share of turns at which a command that is not admissible is executed instead, such as one with a wrong number: a
+    /// model whose corpus never shows that nothing happened repeats itself when it does.
+    #[serde(default)]
+    pub stumbles: f64,
+    /// Share of demonstrations in which lapses are executed as well, so that the corpus shows what students run into.
+    #[serde(default)]
+    pub wandering: f64,
+    /// Share of turns at which a lapse is executed in those demonstrations.
+    #[serde(default)]
+    pub lapses: f64,
+    /// Share of phrases that an answer to act says in other words.
+    #[serde(default)]
+    pub rewording: f64,
     /// Share of turns that also give a counterfactual sample.
     pub counterfactual: f64,
     /// Share of turns that also give a corrupted demonstration.
@@ -84,6 +95,10 @@ impl Corpus {
     pub const fn act_only(turn_limit: usize) -> Self {
         Self {
             random_actions: 0.0,
+            stumbles: 0.0,
+            wandering: 0.0,
+            lapses: 0.0,
+            rewording: 0.0,
             counterfactual: 0.0,
             corrupted: 0.0,
             critique: 0.0,
@@ -92,10 +107,11 @@ impl Corpus {
         }
     }
 
-    /// The share of turns that give samples of a kind; every turn gives one to act. Exercises are made from the samples.
+    /// The share of turns that give samples of a kind; every turn gives one to act, and one of habits where there is an
+    /// expert. Exercises are made from the samples.
     pub fn share(&self, kind: SampleKind) -> f64 {
         match kind {
-            SampleKind::Exercise | SampleKind::Act => 1.0,
+            SampleKind::Exercise | SampleKind::Act | SampleKind::Habit => 1.0,
             SampleKind::Counterfactual => self.counterfactual,
             SampleKind::Corrupted => self.corrupted,
             SampleKind::Critique => self.critique,
@@ -191,177 +207,18 @@ pub fn is_approval(critique: &str) -> bool {
     critique.ends_with(APPROVAL)
 }
 
-/// A plan to critique: a quarter of them are right, half are corrupted, a quarter are any command. If most were right, a
-/// model trained on the critiques would learn to agree.
-fn draw_plan(
-    expert: &dyn Expert,
-    window: &Window,
-    decision: &Decision,
-    draws: &mut Stream,
-) -> String {
-    let kind = draws.uniform();
-    let plan = if kind < 0.25 {
-        None
-    } else if kind < 0.75 {
-        corrupted(expert, window, decision).map(|wrong| wrong.action)
-    } else {
-        random_command(&window.actions, draws)
-    };
-    plan.unwrap_or_else(|| decision.action.clone())
-}
-
-/// Samples from demonstrations of `tasks`, one stream of draws per task. The expert demonstrates; a benchmark without an
-/// expert gives its reference solutions. A task that has neither gives no sample.
+/// The samples of demonstrations of `tasks`.
 pub fn corpus(
     benchmark: &Arc<dyn Benchmark>,
     tasks: &[Task],
     options: &CorpusOptions,
 ) -> Result<Vec<Sample>, EnvError> {
-    let per_task: Result<Vec<Vec<Sample>>, EnvError> = tasks
-        .par_iter()
-        .enumerate()
-        .map(|(number, task)| {
-            let stream =
-                |branch| StreamKey::new(options.seed, 0, number as u64, Purpose::Data, branch);
-            let mut draws = stream(0).open();
-            match benchmark.expert() {
-                Some(expert) => {
-                    // Draws of their own, so that the other samples do not depend on the share of corrupted ones.
-                    let mut corrupted = stream(4).open();
-                    let benchmark = (benchmark, &*expert);
-                    expert_episode(benchmark, task, options, &mut draws, &mut corrupted)
-                }
-                None => reference_episode(benchmark, task, options, &mut draws),
-            }
-        })
-        .collect();
-    Ok(per_task?.into_iter().flatten().collect())
-}
-
-/// The thought before an action of a reference solution, which comes without reasons.
-const REFERENCE_THOUGHT: &str = "The next step is clear.";
-
-/// The samples of a reference solution. Wrong plans are other actions of it.
-fn reference_episode(
-    benchmark: &Arc<dyn Benchmark>,
-    task: &Task,
-    options: &CorpusOptions,
-    draws: &mut Stream,
-) -> Result<Vec<Sample>, EnvError> {
-    let Some(actions) = benchmark.reference_actions(task)? else { return Ok(Vec::new()) };
-    let style = &benchmark.profile().prompt;
-    let mut environment = benchmark.clone().environment()?;
-    let mut view = environment.reset(task)?;
-    let mut past: Vec<PastStep> = Vec::new();
-    let mut samples = Vec::new();
-    for action in actions.iter().take(options.corpus.turn_limit) {
-        if view.status != Status::Running {
-            break;
-        }
-        let window = Window::new(&view, &past, options.history);
-        let decision = Decision { thought: REFERENCE_THOUGHT.to_owned(), action: action.clone() };
-        let other = draws.below(2 * actions.len() as u64).unwrap_or_default() as usize;
-        let plan = actions.get(other).unwrap_or(action);
-        turn_samples(style, &window, &decision, plan, &options.corpus, draws, &mut samples);
-        let next = environment.step(action)?;
-        let before = std::mem::replace(&mut view, next);
-        past.push(PastStep {
-            step: past.len(),
-            observation: before.observation,
-            action: action.clone(),
-        });
-    }
-    Ok(samples)
-}
-
-/// The samples of an episode that the expert plays.
-fn expert_episode(
-    (benchmark, expert): (&Arc<dyn Benchmark>, &dyn Expert),
-    task: &Task,
-    options: &CorpusOptions,
-    draws: &mut Stream,
-    corrupted_draws: &mut Stream,
-) -> Result<Vec<Sample>, EnvError> {
-    let style = &benchmark.profile().prompt;
-    let shares = &options.corpus;
-    let mut environment = benchmark.clone().environment()?;
-    let mut view = environment.reset(task)?;
-    let mut past: Vec<PastStep> = Vec::new();
-    let mut samples = Vec::new();
-    while view.status == Status::Running && past.len() < shares.turn_limit {
-        let window = Window::new(&view, &past, options.history);
-        let decided = expert.decide(&window);
-        if let Some(decision) = &decided {
-            let plan = draw_plan(expert, &window, decision, draws);
-            turn_samples(style, &window, decision, &plan, shares, draws, &mut samples);
-            if corrupted_draws.uniform() < shares.corrupted
-                && let Some(wrong) = corrupted(expert, &window, decision)
-            {
-                let message = turn_message(style, &window);
-                let answer = act_answer(&wrong);
-                samples.push(Sample { kind: SampleKind::Corrupted, message, answer });
-            }
-        }
-        if draws.uniform() < shares.counterfactual
-            && let Some(other) = counterfactual(&window, draws)
-            && let Some(decision) = expert.decide(&other)
-        {
-            let first = samples.len();
-            let plan = draw_plan(expert, &other, &decision, draws);
-            turn_samples(style, &other, &decision, &plan, shares, draws, &mut samples);
-            for sample in samples.iter_mut().skip(first).filter(|one| one.kind == SampleKind::Act) {
-                sample.kind = SampleKind::Counterfactual;
-            }
-        }
-        let random = draws.uniform() < shares.random_actions;
-        let action = match (decided, random) {
-            (Some(decision), false) => decision.action,
-            _ => match random_command(&window.actions, draws) {
-                Some(command) => command,
-                None => break,
-            },
-        };
-        let next = environment.step(&action)?;
-        let before = std::mem::replace(&mut view, next);
-        past.push(PastStep { step: past.len(), observation: before.observation, action });
-    }
-    Ok(samples)
-}
-
-/// Adds the samples of one turn; the critique is of `plan`.
-pub(crate) fn turn_samples(
-    style: &PromptStyle,
-    window: &Window,
-    decision: &Decision,
-    plan: &str,
-    shares: &Corpus,
-    draws: &mut Stream,
-    samples: &mut Vec<Sample>,
-) {
-    let share = draws.uniform();
-    let Critique { question, followed } = Critique::new(style, window, decision, plan);
-    if share < shares.critique {
-        samples.push(question);
-    }
-    if share < shares.instruction_following {
-        samples.push(followed);
-    }
-    let message = turn_message(style, window);
-    samples.push(Sample { kind: SampleKind::Act, message, answer: act_answer(decision) });
-}
-
-fn random_command(actions: &Actions, draws: &mut Stream) -> Option<String> {
-    match actions {
-        Actions::Commands(commands) => {
-            let index = draws.below(commands.len() as u64)?;
-            commands.get(index as usize).cloned()
-        }
-        Actions::Templates { .. } | Actions::Free => None,
-    }
+    Ok(demonstrations(benchmark, tasks, options)?.samples)
 }
 
 #[cfg(test)]
 mod tests {
+    use lens_env::Actions;
     use lens_env::alfworld::{Alfworld, Options};
 
     use super::*;

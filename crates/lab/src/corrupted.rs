@@ -33,7 +33,7 @@ mod tests {
     use lens_env::{Benchmark, PastStep};
 
     use super::*;
-    use crate::corpus::{SampleKind, corpus};
+    use crate::corpus::{Corpus, CorpusOptions, SampleKind, corpus};
     use crate::recipe::Recipe;
 
     fn window(observation: &str, commands: &[&str]) -> Window {
@@ -74,7 +74,7 @@ mod tests {
         assert!(right.action.starts_with("take cup "), "{}", right.action);
         let wrong = wrong.expect("it goes on");
         assert!(wrong.action.starts_with("go to "), "{}", wrong.action);
-        assert!(wrong.thought.contains("not seen here"), "{}", wrong.thought);
+        assert!(wrong.thought.contains("is not here"), "{}", wrong.thought);
     }
 
     #[test]
@@ -98,9 +98,11 @@ mod tests {
         let games: Arc<dyn Benchmark> = Arc::new(games);
         let mut tasks = games.tasks("train").expect("a split");
         tasks.truncate(4);
-        let with = Recipe::shipped("alfworld").expect("it is shipped").corpus_options(1, &*games);
-        let mut without = with;
-        without.corpus.corrupted = 0.0;
+        let mut with =
+            Recipe::shipped("alfworld").expect("it is shipped").corpus_options(1, &*games);
+        with.corpus.corrupted = 0.65;
+        with.corpus.rewording = 0.0;
+        let without = CorpusOptions { corpus: Corpus { corrupted: 0.0, ..with.corpus }, ..with };
         let samples = |options| corpus(&games, &tasks, options).expect("they are played");
         let (wrong, others): (Vec<_>, Vec<_>) =
             samples(&with).into_iter().partition(|one| one.kind == SampleKind::Corrupted);

@@ -12,7 +12,8 @@ use lens_env::{Benchmark, Expert, Task, Window};
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::{Purpose, StreamKey};
 
-use crate::corpus::{CorpusOptions, Critique, Sample, turn_samples};
+use crate::corpus::{CorpusOptions, Critique, Sample};
+use crate::episodes::turn_samples;
 use crate::error::LabError;
 
 /// Games played concurrently.
@@ -23,7 +24,7 @@ const SAMPLING: Sampling = Sampling { temperature: 0.6, top_p: 1.0, top_k: None,
 
 /// The longest prompt and the longest answer in a rollout, in tokens.
 const MAX_PROMPT: usize = 1536;
-const MAX_ANSWER: usize = 48;
+const MAX_ANSWER: usize = 96;
 
 /// How often a model agrees with the expert at the turns where the expert's action starts with a given verb.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

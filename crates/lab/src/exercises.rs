@@ -94,10 +94,10 @@ fn exercise(list: &[Take<'_>], wanted: &str) -> Sample {
         .collect();
     let answer = match list.iter().find(|take| take.object == wanted) {
         Some(Take { object, number, place }) => format!(
-            "I need {object} {number}, which is here, so I take it. <action>take {object} {number} from {place}</action>"
+            "{object} {number} is here, so I take it. <action>take {object} {number} from {place}</action>"
         ),
         None => format!(
-            "I need {wanted}, not seen here, so I look at {place} next. <action>go to {place}</action>"
+            "{wanted} is not here, so I look at {place} next. <action>go to {place}</action>"
         ),
     };
     Sample {
@@ -149,7 +149,7 @@ mod tests {
                 let action = format!("<action>take {wanted} {} from desk 1</action>", thing.number);
                 assert!(exercise.answer.ends_with(&action), "{}", exercise.answer);
             } else {
-                assert!(exercise.answer.starts_with(&format!("I need {wanted}, not seen here")));
+                assert!(exercise.answer.starts_with(&format!("{wanted} is not here")));
             }
         }
         // Half are asked for because they are there; of the others, a third are there by chance.

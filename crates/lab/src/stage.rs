@@ -15,9 +15,10 @@ use lens_opd::objective::Loss;
 use lens_opd::random::{Purpose, StreamKey};
 use lens_train::sft::{Example, SftOptions, fine_tune};
 
-use crate::corpus::{CorpusOptions, Sample};
+use crate::corpus::{CorpusOptions, Sample, SampleKind};
 use crate::dagger::{self, Rollouts};
 use crate::error::LabError;
+use crate::habits::{Turn, habit_samples};
 use crate::recipe::{Model, Optimizer, Stage};
 
 /// What all stages of a build have in common.
@@ -30,6 +31,8 @@ pub struct Builder<'a> {
     pub vocab_size: usize,
     /// The corpus, exercises included.
     pub samples: &'a [Sample],
+    /// The demonstrated turns, from which samples of habits are made.
+    pub turns: &'a [Turn],
     /// How samples are made, the seed included.
     pub corpus: CorpusOptions,
     /// The optimizer of every stage.
@@ -54,7 +57,9 @@ impl Builder<'_> {
             stages: model.stages.len(),
             stage: index + 1,
         })?;
+        let habits = self.habits(model, stage);
         let mut samples = stage.select(self.samples);
+        samples.extend(&habits);
         if samples.is_empty() {
             let mixture: Vec<_> = stage.mixture.iter().map(|kind| kind.name()).collect();
             return Err(LabError::NoSamples {
@@ -84,6 +89,16 @@ impl Builder<'_> {
         fine_tune(&mut learner, samples.len(), example, &options, on_step)?;
         learner.save_model_as(directory, Dtype::Bf16)?;
         Ok(())
+    }
+
+    /// The samples of the model's habits, if the stage trains on them.
+    fn habits(&self, model: &Model, stage: &Stage) -> Vec<Sample> {
+        match &model.habits {
+            Some(habits) if stage.mixture.contains(&SampleKind::Habit) => {
+                habit_samples(self.turns, habits, self.corpus.seed)
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn sft_options(&self, stage: &Stage, seed: u64) -> SftOptions {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lens_env::{Benchmark, Task};
 use lens_lm::config::Family;
 
-use crate::corpus::{Corpus, CorpusOptions, SampleKind, corpus};
+use crate::corpus::{Corpus, CorpusOptions, SampleKind};
+use crate::episodes::{Demonstrated, demonstrations};
 use crate::error::LabError;
 use crate::recipe::{Model, Optimizer, Stage, Tokenizer};
 use crate::stage::Builder;
@@ -39,6 +40,7 @@ pub fn model(name: &str, mixture: &[SampleKind]) -> Model {
         rope_theta: 1_000_000.0,
         max_position: 4096,
         init_std: 0.02,
+        habits: None,
         stages: vec![Stage {
             mixture: mixture.to_vec(),
             steps: 100,
@@ -53,9 +55,9 @@ pub fn model(name: &str, mixture: &[SampleKind]) -> Model {
 /// Builds a `teacher` and a `student-small` in `folder` that know the format of `tasks` and little else.
 pub fn pair(benchmark: &Arc<dyn Benchmark>, tasks: &[Task], folder: &Path) -> Result<(), LabError> {
     use SampleKind::{Act, Critique, InstructionFollowing};
-    let samples = corpus(benchmark, tasks, &CORPUS)?;
+    let Demonstrated { samples, turns } = demonstrations(benchmark, tasks, &CORPUS)?;
     let splitting = tokenizer::splitting(benchmark.profile());
-    let tokenizer_json = tokenizer::train(&samples, TOKENIZER, splitting)?;
+    let tokenizer_json = tokenizer::train(&samples, &turns, TOKENIZER, splitting)?;
     let models = [
         model("teacher", &[Act, Critique, InstructionFollowing]),
         model("student-small", &[Act, InstructionFollowing]),
@@ -66,6 +68,7 @@ pub fn pair(benchmark: &Arc<dyn Benchmark>, tasks: &[Task], folder: &Path) -> Re
             tokenizer_json: &tokenizer_json,
             vocab_size: TOKENIZER.vocab_size,
             samples: &samples,
+            turns: &turns,
             corpus: CorpusOptions { seed, ..CORPUS },
             optimizer: OPTIMIZER,
         };

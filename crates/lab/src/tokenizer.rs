@@ -3,15 +3,18 @@
 //! Every model of a build shares the tokenizer, so a build into a folder that has one uses it. That is only right if it
 //! was made from the same samples: `tokenizer-origin.json` beside it says so.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use lens_env::Profile;
 use lens_lm::tokenizer::{Splitting, chatml_tokens, train_bpe_with};
+use lens_opd::random::{Purpose, StreamKey};
 use lens_train::files::write_atomically;
 use serde::{Deserialize, Serialize};
 
 use crate::corpus::{Corpus, Sample, SampleKind};
 use crate::error::LabError;
+use crate::habits::{Turn, reworded};
 use crate::recipe::{Recipe, Tasks, Tokenizer};
 
 /// The file with the tokenizer, and the file with the record.
@@ -77,21 +80,63 @@ pub fn splitting(profile: &Profile) -> Splitting {
     if profile.laboratory.numbered_names { Splitting::Names } else { Splitting::Clauses }
 }
 
-/// Trains a tokenizer on a part of the samples and returns its `tokenizer.json`.
+/// Trains a tokenizer on a part of the samples and of the turns, and returns its `tokenizer.json`.
+///
+/// Phrases of the prompts become tokens, so that prompts are short. Answers are shown word by word: a token of an answer
+/// is at most a word, unless a prompt has the same phrase, so that a response consists of many small decisions.
 pub fn train(
     samples: &[Sample],
+    turns: &[Turn],
     settings: Tokenizer,
     splitting: Splitting,
 ) -> Result<Vec<u8>, LabError> {
+    let critiques: HashSet<&str> = samples
+        .iter()
+        .filter(|one| one.kind == SampleKind::Critique)
+        .map(|one| one.answer.as_str())
+        .collect();
+    let mut texts = Vec::new();
     // Corrupted demonstrations have no words of their own.
     let samples: Vec<_> = samples.iter().filter(|one| one.kind != SampleKind::Corrupted).collect();
-    let stride = (samples.len() / settings.samples.max(1)).max(1);
-    let texts: Vec<String> = samples
-        .iter()
-        .step_by(stride)
-        .flat_map(|sample| [sample.message.clone(), sample.answer.clone()])
-        .collect();
+    for sample in samples.iter().step_by(stride(samples.len(), settings)) {
+        // The critique in a prompt is an answer.
+        let prompt = sample.message.split("\n\n").filter(|part| !critiques.contains(part));
+        texts.push(prompt.collect::<Vec<_>>().join("\n\n"));
+        texts.push(apart(&sample.answer));
+    }
+    let mut draws = StreamKey::new(0, 0, 0, Purpose::Data, 7).open();
+    for turn in turns.iter().step_by(stride(turns.len(), settings)) {
+        for decision in std::iter::once(&turn.right).chain(turn.lapses.all()) {
+            let thought = reworded(&decision.thought, turn.rewordings, 1.0, &mut draws);
+            texts.push(apart(&thought));
+            texts.push(apart(&decision.thought));
+        }
+    }
     Ok(train_bpe_with(&texts, settings.vocab_size, &chatml_tokens(), splitting)?)
+}
+
+/// A text whose words no token can join: numbers end tokens in every splitting.
+fn apart(text: &str) -> String {
+    words(text).join("0")
+}
+
+fn stride(count: usize, settings: Tokenizer) -> usize {
+    (count / settings.samples.max(1)).max(1)
+}
+
+/// The words of a text, each with the space before it; marks and tags stand alone.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut before = ' ';
+    for one in text.chars() {
+        let starts = matches!(one, ' ' | '<' | ';' | ',' | '.' | ':') && before != ' ';
+        match words.last_mut() {
+            Some(word) if !(starts || one == ' ' || before == '>') => word.push(one),
+            _ => words.push(one.to_string()),
+        }
+        before = one;
+    }
+    words
 }
 
 /// The tokenizer of `folder` if it was made from `origin`; otherwise, if there is none, what `train` makes.
@@ -140,6 +185,31 @@ fn read_origin(path: &Path, record: &Path) -> Result<TokenizerOrigin, LabError> 
 mod tests {
     use super::*;
 
+    #[test]
+    fn an_answer_is_cut_into_words_marks_and_tags() {
+        let text = "I need cup 1; so I go. <action>go to bed 1</action>";
+        let cut = words(text);
+        assert_eq!(cut.concat(), text);
+        let expected = [
+            "I",
+            " need",
+            " cup",
+            " 1",
+            ";",
+            " so",
+            " I",
+            " go",
+            ".",
+            " <action>",
+            "go",
+            " to",
+            " bed",
+            " 1",
+            "</action>",
+        ];
+        assert_eq!(cut, expected);
+    }
+
     fn origin(seed: u64) -> TokenizerOrigin {
         TokenizerOrigin::new(&Recipe::shipped("alfworld").expect("it is shipped"), seed)
     }
@@ -157,7 +227,7 @@ mod tests {
         let error = get(&other, "third").expect_err("another seed and corpus");
         let message = error.to_string();
         assert!(message.contains("seed = 1 instead of 2"), "{message}");
-        assert!(message.contains("corpus.critique = 0.5 instead of 0.25"), "{message}");
+        assert!(message.contains("corpus.critique = 0.6 instead of 0.25"), "{message}");
         assert!(error.hint().expect("advice").contains("--out"));
         // A stage's steps do not change the samples, so they do not change the tokenizer.
         let mut recipe = Recipe::shipped("alfworld").expect("it is shipped");

@@ -522,6 +522,7 @@ fn a_stage_with_dagger_rollouts_trains_on_the_experts_corrections() {
         tokenizer_json: &tokenizer,
         vocab_size: tiny::TOKENIZER.vocab_size,
         samples: &samples,
+        turns: &[],
         corpus: options,
         optimizer: tiny::OPTIMIZER,
     };

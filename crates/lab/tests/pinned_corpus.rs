@@ -2,7 +2,7 @@
 //!
 //! The models under `assets/lab` were trained on these texts, and their figures are in the documentation. A change of a
 //! word, of a share, or of the order of draws makes other models; it has to be a decision, so it has to fail here first.
-//! The hashes are of the first twelve training tasks with seed 1, computed before the recipe was a TOML file.
+//! The hashes are of the first twelve training tasks with seed 1, which `lens lab samples` prints.
 
 use std::sync::Arc;
 
@@ -10,8 +10,10 @@ use lens_env::{
     Benchmark, BenchmarkOptions, EnvError, Environment, Expert, Profile, SplitInfo, Task, View,
     registry,
 };
-use lens_lab::corpus::{Sample, SampleKind, corpus};
+use lens_lab::corpus::{Sample, SampleKind};
+use lens_lab::episodes::{Demonstrated, demonstrations};
 use lens_lab::exercises::exercises;
+use lens_lab::habits::habit_samples;
 use lens_lab::recipe::{Recipe, Tokenizer};
 use lens_lab::tokenizer;
 
@@ -26,6 +28,7 @@ fn hash(samples: &[Sample]) -> String {
             SampleKind::Corrupted => 3,
             SampleKind::Critique => 4,
             SampleKind::InstructionFollowing => 5,
+            SampleKind::Habit => 6,
         };
         hasher.update(&[kind]);
         for part in [&sample.message, &sample.answer] {
@@ -36,50 +39,56 @@ fn hash(samples: &[Sample]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-fn samples(benchmark: &Arc<dyn Benchmark>, recipe: &Recipe) -> Vec<Sample> {
+fn demonstrated(benchmark: &Arc<dyn Benchmark>, recipe: &Recipe) -> Demonstrated {
     let mut tasks = benchmark.tasks("train").expect("a split");
     tasks.truncate(12);
-    corpus(benchmark, &tasks, &recipe.corpus_options(1, &**benchmark)).expect("samples")
+    demonstrations(benchmark, &tasks, &recipe.corpus_options(1, &**benchmark)).expect("samples")
 }
 
 fn open(name: &str) -> Arc<dyn Benchmark> {
     registry::open(name, &BenchmarkOptions::default()).expect("it is built in")
 }
 
-fn tokenizer_hash(benchmark: &dyn Benchmark, recipe: &Recipe, samples: &[Sample]) -> String {
+fn tokenizer_hash(benchmark: &dyn Benchmark, recipe: &Recipe, shown: &Demonstrated) -> String {
     let settings = Tokenizer { samples: 100, ..recipe.tokenizer };
     let splitting = tokenizer::splitting(benchmark.profile());
-    let json = tokenizer::train(samples, settings, splitting).expect("it is trained");
+    let json =
+        tokenizer::train(&shown.samples, &shown.turns, settings, splitting).expect("it is trained");
     blake3::hash(&json).to_hex().to_string()
 }
 
 #[test]
 fn the_samples_exercises_and_tokens_of_alfworld_are_those_of_the_shipped_models() {
     let (benchmark, recipe) = (open("alfworld"), Recipe::shipped("alfworld").expect("shipped"));
-    let samples = samples(&benchmark, &recipe);
-    assert_eq!(samples.len(), 458);
-    assert_eq!(hash(&samples), "621abfe290a7ee244b8a911b9b8fbb1d59b2ae7fcd7108c007d08b78a5630610");
-    let exercises = exercises(&samples, recipe.exercises.rounds, 1);
-    assert_eq!(exercises.len(), 262);
+    let shown = demonstrated(&benchmark, &recipe);
+    let samples = &shown.samples;
+    assert_eq!(samples.len(), 528);
+    assert_eq!(hash(samples), "6969e602bd66709db12efad8816f4b3b9e28eb6dc670651abebff305b693bf88");
+    let exercises = exercises(samples, recipe.exercises.rounds, 1);
+    assert_eq!(exercises.len(), 318);
     assert_eq!(
         hash(&exercises),
-        "377d8903cc13f768f1d54c39493a9412cda1abc84d7e6b6bccb178c58bea6820"
+        "cab3093e58f149a469520c7008c98bfde957fab18c296d93a6aa5cb551e4f724"
     );
+    let habits = recipe.models[1].habits.expect("a student has some");
+    let habits = habit_samples(&shown.turns, &habits, 1);
+    assert_eq!(hash(&habits), "505edd1280b49c2382f3581484e34e11b93acbf516c1e7e1d59e7f401e958f37");
     assert_eq!(
-        tokenizer_hash(&*benchmark, &recipe, &samples),
-        "60b8f86ad14ee339acc6593b0f4b4ccf54d4171522bd011e22d56214a24f6b17"
+        tokenizer_hash(&*benchmark, &recipe, &shown),
+        "a2920c02c3ad829adc3be7aef1b2f50d9eec185f61668c7ad5cc135048d2c953"
     );
 }
 
 #[test]
 fn the_samples_and_tokens_of_webshop_are_the_same() {
     let (benchmark, recipe) = (open("webshop"), Recipe::shipped("webshop").expect("shipped"));
-    let samples = samples(&benchmark, &recipe);
+    let shown = demonstrated(&benchmark, &recipe);
+    let samples = &shown.samples;
     assert_eq!(samples.len(), 187);
-    assert_eq!(hash(&samples), "3fa8cfd3d7723992601ae6f3e8aafd6d9053dd84efe7c55571d86e9223a44a23");
+    assert_eq!(hash(samples), "3fa8cfd3d7723992601ae6f3e8aafd6d9053dd84efe7c55571d86e9223a44a23");
     assert_eq!(
-        tokenizer_hash(&*benchmark, &recipe, &samples),
-        "d520f70689ea6565440ab89ff7dbeeab63a14c53256374c62985316b2a0734cf"
+        tokenizer_hash(&*benchmark, &recipe, &shown),
+        "6f038f5c4057d2f0b028468e1d3f7d27435059c3108788c97976805e31043e78"
     );
     // Every kind that a mixture of this recipe names is there.
     for stage in recipe.models.iter().flat_map(|model| &model.stages) {
@@ -125,14 +134,10 @@ impl Benchmark for WithoutExpert {
 #[test]
 fn the_samples_of_reference_solutions_are_the_same() {
     let benchmark: Arc<dyn Benchmark> = Arc::new(WithoutExpert(open("alfworld")));
-    // Where there is no expert, the shares of ScienceWorld's recipe and of ALFWorld's have the same effect.
-    for name in ["alfworld", "scienceworld"] {
-        let samples = samples(&benchmark, &Recipe::shipped(name).expect("shipped"));
-        assert_eq!(samples.len(), 129, "{name}");
-        assert_eq!(
-            hash(&samples),
-            "7c159f8a8f67777f13d444b3f0c6b685b0835b8ff8cb1f393a4a583f9725a23a",
-            "{name}"
-        );
-    }
+    let shown = demonstrated(&benchmark, &Recipe::shipped("scienceworld").expect("shipped"));
+    assert_eq!(shown.samples.len(), 129);
+    assert_eq!(
+        hash(&shown.samples),
+        "7c159f8a8f67777f13d444b3f0c6b685b0835b8ff8cb1f393a4a583f9725a23a"
+    );
 }

@@ -1,6 +1,7 @@
 //! `lens lab`: build the laboratory models, examine a model, print a recipe.
 
 mod check;
+mod samples;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use lens_lab::build::{Build, BuildProgress, StageRun};
 use lens_lab::dagger::Rollouts;
 use lens_lab::examine::{Examination, Examined};
 use lens_lab::recipe::Recipe;
+use samples::SamplesArgs;
 use serde_json::json;
 
 use crate::assemble;
@@ -30,8 +32,10 @@ Examples:
 pub(crate) enum Lab {
     /// Train a tokenizer, teachers and students from scratch, as a recipe says.
     Build(BuildArgs),
-    /// Run the method for a while and compare its records with what they should show
+    /// Run the method for a while and compare what its records show with what they should show
     Check(CheckArgs),
+    /// Print samples that a recipe trains on
+    Samples(SamplesArgs),
     /// Compare a model's actions with the expert's, and measure what critiques are worth
     Examine(ExamineArgs),
     /// Print a shipped recipe, to change a copy of it.
@@ -123,6 +127,7 @@ impl Lab {
         match self {
             Self::Build(args) => args.run(out),
             Self::Check(args) => args.run(out),
+            Self::Samples(args) => args.run(out),
             Self::Examine(args) => args.run(out),
             Self::Recipe(args) => args.run(out),
         }

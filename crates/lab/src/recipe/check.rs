@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use super::{Exercises, Model, Optimizer, Recipe, Stage, Tasks, Tokenizer};
 use crate::corpus::{Corpus, SampleKind};
 use crate::error::LabError;
+use crate::habits::Habits;
 
 type Checked = Result<(), LabError>;
 
@@ -45,6 +46,10 @@ impl Recipe {
             for (index, stage) in model.stages.iter().enumerate() {
                 let at = format!("{at}.stage[{index}]");
                 stage.check(&at)?;
+                if stage.mixture.contains(&SampleKind::Habit) && model.habits.is_none() {
+                    let message = "names \"habit\", but the model has no `[model.habits]`";
+                    return Err(LabError::bad(format!("{at}.mixture"), message));
+                }
                 self.check_mixture(stage, &format!("{at}.mixture"))?;
             }
         }
@@ -80,6 +85,10 @@ impl Corpus {
     fn check(&self) -> Checked {
         for (key, share) in [
             ("corpus.random_actions", self.random_actions),
+            ("corpus.stumbles", self.stumbles),
+            ("corpus.wandering", self.wandering),
+            ("corpus.lapses", self.lapses),
+            ("corpus.rewording", self.rewording),
             ("corpus.counterfactual", self.counterfactual),
             ("corpus.corrupted", self.corrupted),
             ("corpus.critique", self.critique),
@@ -138,8 +147,28 @@ impl Model {
         within(key("rope_theta"), self.rope_theta, 1.0..=1e12)?;
         within(key("max_position"), self.max_position, 1..=1_000_000)?;
         within(key("init_std"), self.init_std, 1e-6..=10.0)?;
+        if let Some(habits) = &self.habits {
+            habits.check(&key("habits"))?;
+        }
         if self.stages.is_empty() {
             return Err(LabError::bad(key("stage"), "needs at least one `[[model.stage]]`"));
+        }
+        Ok(())
+    }
+}
+
+impl Habits {
+    fn check(&self, at: &str) -> Checked {
+        for (key, share) in [
+            ("decisive", self.decisive),
+            ("search", self.search),
+            ("carry", self.carry),
+            ("lost", self.lost),
+            ("stuck", self.stuck),
+            ("dither", self.dither),
+            ("rewording", self.rewording),
+        ] {
+            within(format!("{at}.{key}"), share, 0.0..=1.0)?;
         }
         Ok(())
     }

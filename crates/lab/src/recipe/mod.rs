@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::corpus::{Corpus, CorpusOptions, Sample, SampleKind};
+use crate::habits::Habits;
 
 /// A recipe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -103,6 +104,9 @@ pub struct Model {
     pub max_position: usize,
     /// Standard deviation of the fresh weights.
     pub init_std: f64,
+    /// The bad habits that its samples of kind `habit` show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub habits: Option<Habits>,
     /// The stages, in order. Each starts with a fresh optimizer from the model that the stage before it saved, so a
     /// build can continue after any of them.
     #[serde(rename = "stage")]

@@ -108,8 +108,65 @@ impl<'a> Scene<'a> {
         })
     }
 
+    /// The receptacle the agent stands at: the one it handled last or, where the window does not tell, the first.
+    pub(super) fn standing_at(&self) -> Option<&'a str> {
+        self.last_handled().or_else(|| self.here.first().copied())
+    }
+
+    /// The action before the latest one.
+    pub(super) fn action_before_last(&self) -> Option<&'a str> {
+        self.past_actions().nth(1)
+    }
+
+    /// The place elsewhere at which the window shows a thing of this kind that was not moved since.
+    pub(super) fn seen_elsewhere(&self, kind: &str, except: Option<&str>) -> Option<&'a str> {
+        let moved = |object: &str| {
+            self.past_actions()
+                .any(|action| !action.starts_with("go to ") && mentions(action, object))
+        };
+        self.window.history.iter().rev().find_map(|past| {
+            let (place, list) = sight(&past.observation)?;
+            let place = self.elsewhere.iter().copied().find(|name| *name == place)?;
+            let seen = list
+                .split(", ")
+                .map(|item| item.trim_start_matches("and ").trim_start_matches("a "))
+                .any(|object| base(object) == kind && !moved(object));
+            (seen && Some(place) != except).then_some(place)
+        })
+    }
+
+    /// The place that was closed when the agent left it in the latest step.
+    pub(super) fn left_closed(&self) -> Option<&'a str> {
+        self.last_action().filter(|action| action.starts_with("go to "))?;
+        let text = self.window.history.last()?.observation.strip_suffix(" is closed.")?;
+        let (_, place) = text.rsplit_once("The ")?;
+        self.elsewhere.iter().copied().find(|name| *name == place)
+    }
+
+    /// Whether the latest action did nothing.
+    pub(super) fn nothing_happened(&self) -> bool {
+        self.window.observation.starts_with("Nothing happens")
+    }
+
     /// Steps taken so far.
     pub(super) fn steps_taken(&self) -> usize {
         self.window.steps_taken
     }
+}
+
+/// Whether an action names an object, number and all.
+fn mentions(action: &str, object: &str) -> bool {
+    action.match_indices(object).any(|(start, _)| {
+        !action[start + object.len()..].starts_with(|next: char| next.is_ascii_digit())
+    })
+}
+
+/// A place and the list of what is seen there.
+fn sight(text: &str) -> Option<(&str, &str)> {
+    let (before, list) = text.split_once(", you see ")?;
+    let place = match before.strip_suffix(" is open. In it") {
+        Some(open) => open.rsplit_once("The ")?.1,
+        None => before.rsplit_once("On the ")?.1,
+    };
+    Some((place, list.trim_end().trim_end_matches('.')))
 }
