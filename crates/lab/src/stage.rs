@@ -42,8 +42,9 @@ pub struct Builder<'a> {
 impl Builder<'_> {
     /// Runs stage `index` (0-based) of a model and writes the model to `directory` in bfloat16.
     ///
-    /// The first stage starts from fresh weights, every other stage from the model in `directory`. `on_rollouts` gets
-    /// the DAgger rollouts, if the stage has any.
+    /// The first stage starts from fresh weights, or from the finished model that the recipe names and that lies beside
+    /// `directory`; every other stage from the model in `directory`. `on_rollouts` gets the DAgger rollouts, if the
+    /// stage has any.
     pub fn run_stage(
         &self,
         model: &Model,
@@ -68,10 +69,12 @@ impl Builder<'_> {
                 mixture: mixture.join(", "),
             });
         }
-        let mut learner = if index == 0 {
-            self.fresh(model)?
-        } else {
-            NativeLearner::load(directory, self.learner_options())?
+        let mut learner = match &model.starts_from {
+            None if index == 0 => self.fresh(model)?,
+            Some(other) if index == 0 => {
+                NativeLearner::load(&directory.with_file_name(other), self.learner_options())?
+            }
+            _ => NativeLearner::load(directory, self.learner_options())?,
         };
         let seed = self.corpus.seed + index as u64;
         let rollouts;

@@ -40,6 +40,7 @@ pub fn model(name: &str, mixture: &[SampleKind]) -> Model {
         rope_theta: 1_000_000.0,
         max_position: 4096,
         init_std: 0.02,
+        starts_from: None,
         habits: None,
         stages: vec![Stage {
             mixture: mixture.to_vec(),

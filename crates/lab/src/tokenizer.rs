@@ -77,7 +77,7 @@ fn leaves(value: &serde_json::Value, key: &str, found: &mut Vec<(String, serde_j
 /// ALFWorld numbers every object ("cup 1"), so object names can be recognized and kept as single tokens. Other benchmarks
 /// do not; their texts are split at punctuation.
 pub fn splitting(profile: &Profile) -> Splitting {
-    if profile.laboratory.numbered_names { Splitting::Names } else { Splitting::Clauses }
+    if profile.laboratory.numbered_names { Splitting::Commands } else { Splitting::Clauses }
 }
 
 /// Trains a tokenizer on a part of the samples and of the turns, and returns its `tokenizer.json`.

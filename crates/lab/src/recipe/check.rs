@@ -43,6 +43,21 @@ impl Recipe {
                 return Err(LabError::bad(format!("{at}.name"), message));
             }
             model.check(&at)?;
+            if let Some(other) = &model.starts_from {
+                let before = self.models[..index].iter().find(|before| before.name == *other);
+                let key = format!("{at}.starts_from");
+                match before {
+                    None => {
+                        let message = format!("names `{other}`, which is no model before this one");
+                        return Err(LabError::bad(key, message));
+                    }
+                    Some(before) if !model.has_shape_of(before) => {
+                        let message = format!("names `{other}`, whose shape is another");
+                        return Err(LabError::bad(key, message));
+                    }
+                    Some(_) => {}
+                }
+            }
             for (index, stage) in model.stages.iter().enumerate() {
                 let at = format!("{at}.stage[{index}]");
                 stage.check(&at)?;
@@ -205,7 +220,13 @@ mod tests {
     #[test]
     fn a_value_out_of_bounds_is_refused_by_its_key() {
         type Change = (&'static str, fn(&mut Recipe));
-        let changes: [Change; 9] = [
+        let changes: [Change; 11] = [
+            ("`model[0].starts_from`", |recipe| {
+                recipe.models[0].starts_from = Some("student-small".to_owned());
+            }),
+            ("`model[1].starts_from`", |recipe| {
+                recipe.models[1].starts_from = Some("teacher".to_owned());
+            }),
             ("`corpus.critique`", |recipe| recipe.corpus.critique = 1.5),
             ("`corpus.corrupted`", |recipe| recipe.corpus.corrupted = f64::NAN),
             ("`tokenizer.vocab_size`", |recipe| recipe.tokenizer.vocab_size = 10),

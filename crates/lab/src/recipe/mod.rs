@@ -104,6 +104,10 @@ pub struct Model {
     pub max_position: usize,
     /// Standard deviation of the fresh weights.
     pub init_std: f64,
+    /// The finished model of the same shape that its first stage starts from; fresh weights by default. It must come
+    /// before this one in the recipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_from: Option<String>,
     /// The bad habits that its samples of kind `habit` show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub habits: Option<Habits>,
@@ -148,6 +152,11 @@ impl Stage {
 }
 
 impl Model {
+    /// Whether the weights of the two have the same shapes.
+    pub fn has_shape_of(&self, other: &Self) -> bool {
+        self.config(1) == other.config(1)
+    }
+
     /// The architecture with a vocabulary of that size.
     pub fn config(&self, vocab_size: usize) -> ModelConfig {
         ModelConfig {

@@ -1,7 +1,7 @@
 //! How a careless player decides, and when it is off the track.
 
 use super::scene::base;
-use super::thought::empty_hand;
+use super::thought::{empty_hand, nowhere};
 use super::{Player, Step, step};
 use crate::alfworld::goal::TaskKind;
 use crate::{Actions, Decision, Situation, Window};
@@ -71,7 +71,7 @@ impl Player<'_> {
         Some(player.thinking(player.next_step()?))
     }
 
-    /// The decision of a player that forgot its last step and what it holds.
+    /// The decision of a player that forgot where it is and what it holds.
     pub(super) fn dithering(&self) -> Option<Decision> {
         let thing = &self.goal.object;
         let last = self.scene.last_action().unwrap_or_default();
@@ -88,7 +88,7 @@ impl Player<'_> {
             return None;
         }
         let step = step(format!("{thing} is not found yet, so I {purpose}"), action)?;
-        Some(self.decision(&empty_hand(), self.scene.action_before_last(), step))
+        Some(self.decision(&empty_hand(), &nowhere(), step))
     }
 }
 

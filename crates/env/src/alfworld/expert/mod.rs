@@ -196,7 +196,7 @@ impl<'a> Player<'a> {
         step(format!("{thing} is not here, so I look at {next} next"), format!("go to {next}"))
     }
 
-    /// All receptacles, by rank and then in the order of the command list.
+    /// All receptacles, by rank, kind and number.
     fn route(&self, rank: impl Fn(&str) -> usize) -> Vec<&'a str> {
         let mut route = self.scene.receptacles();
         route.sort_by_key(|name| rank(base(name)));

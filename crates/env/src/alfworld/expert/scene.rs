@@ -8,6 +8,11 @@ pub(super) fn base(name: &str) -> &str {
     name.rsplit_once(' ').map_or(name, |(base, _)| base)
 }
 
+/// The number of a name: 3 for "cabinet 3".
+fn number(name: &str) -> u32 {
+    name.rsplit_once(' ').and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+}
+
 /// What a window shows.
 pub(super) struct Scene<'a> {
     window: &'a Window,
@@ -40,10 +45,10 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// All receptacles of the house, in the order of the command list.
+    /// All receptacles of the house, by kind and number.
     pub(super) fn receptacles(&self) -> Vec<&'a str> {
         let mut all: Vec<&str> = self.elsewhere.iter().chain(&self.here).copied().collect();
-        all.sort_unstable();
+        all.sort_unstable_by_key(|name| (base(name), number(name)));
         all
     }
 

@@ -1,4 +1,4 @@
-//! How a thought is worded: what the task needs, what is held, what was done last, and why the next step.
+//! How a thought is worded: what the task needs, what is held, where the agent stands, and why the next step.
 
 use super::{Player, Step};
 use crate::Decision;
@@ -11,8 +11,8 @@ pub(super) const REWORDINGS: &[(&str, &str)] = &[
     ("; ", ", and "),
     ("my hand is empty", "nothing is held"),
     ("I hold ", "carried is "),
-    ("my last step was ", "before this came "),
-    ("this is my first step", "nothing was done before"),
+    ("I am at ", "standing by "),
+    ("I am nowhere", "no place is near"),
     (" is not here", " cannot be seen"),
     (" is not found", " stays unfound"),
     (" is here", " stands here"),
@@ -23,26 +23,18 @@ pub(super) const REWORDINGS: &[(&str, &str)] = &[
     (" in ", " for "),
 ];
 
-/// The longest action that a thought repeats, in words; longer ones are no commands.
-const LONGEST_ACTION: usize = 8;
-
 impl Player<'_> {
     /// The decision with its thought.
     pub(super) fn thinking(&self, step: Step) -> Decision {
         let held = self.scene.held.map_or_else(empty_hand, |held| format!("I hold {held}"));
-        self.decision(&held, self.scene.last_action(), step)
+        let place =
+            self.scene.standing_at().map_or_else(nowhere, |place| format!("I am at {place}"));
+        self.decision(&held, &place, step)
     }
 
     /// The decision of a player that believes these things.
-    pub(super) fn decision(&self, held: &str, last: Option<&str>, step: Step) -> Decision {
-        let last = match last {
-            None => "this is my first step".to_owned(),
-            Some(action) if (1..=LONGEST_ACTION).contains(&action.split(' ').count()) => {
-                format!("my last step was {action}")
-            }
-            Some(_) => "my last step was unclear".to_owned(),
-        };
-        let thought = format!("I need {}; {held}; {last}; {}.", self.need(), step.reason);
+    pub(super) fn decision(&self, held: &str, place: &str, step: Step) -> Decision {
+        let thought = format!("I need {}; {held}; {place}; {}.", self.need(), step.reason);
         Decision { thought, action: step.action }
     }
 
@@ -61,4 +53,8 @@ impl Player<'_> {
 
 pub(super) fn empty_hand() -> String {
     "my hand is empty".to_owned()
+}
+
+pub(super) fn nowhere() -> String {
+    "I am nowhere".to_owned()
 }
