@@ -12,7 +12,7 @@ use crate::corpus::Sample;
 use crate::dagger::Rollouts;
 use crate::episodes::{Demonstrated, demonstrations};
 use crate::error::LabError;
-use crate::exercises::exercises;
+use crate::exercises::{drills, exercises};
 use crate::habits::habit_samples;
 use crate::recipe::{Model, Recipe, Stage};
 use crate::stage::Builder;
@@ -90,7 +90,7 @@ impl Build {
         self.check(profile)?;
         let built_in = self.open_set(profile, 0)?;
         let Demonstrated { mut samples, turns } = self.demonstrations(profile, &built_in)?;
-        samples.extend(exercises(&samples, self.recipe.exercises.rounds, self.seed));
+        self.add_exercises(&*built_in, &mut samples);
         for habits in self.models()?.iter().filter_map(|model| model.habits.as_ref()) {
             samples.extend(habit_samples(&turns, habits, self.seed));
         }
@@ -116,7 +116,7 @@ impl Build {
         let tokenizer_json = tokenizer::reuse_or_train(&self.out, &origin, || {
             tokenizer::train(&samples, &turns, settings, tokenizer::splitting(profile))
         })?;
-        samples.extend(exercises(&samples, self.recipe.exercises.rounds, self.seed));
+        self.add_exercises(&*built_in, &mut samples);
         let builder = Builder {
             benchmark: &built_in,
             tokenizer_json: &tokenizer_json,
@@ -130,6 +130,16 @@ impl Build {
             self.build_model(&builder, model, progress)?;
         }
         Ok(())
+    }
+
+    /// Adds the exercises and drills that the samples give.
+    fn add_exercises(&self, benchmark: &dyn Benchmark, samples: &mut Vec<Sample>) {
+        let settings = self.recipe.exercises;
+        let mut added = exercises(samples, settings.rounds, self.seed);
+        if let Some(expert) = benchmark.expert() {
+            added.extend(drills(&*expert, samples, settings.drills, self.seed));
+        }
+        samples.extend(added);
     }
 
     fn build_model(

@@ -17,6 +17,8 @@ use crate::episodes::demonstrations;
 pub enum SampleKind {
     /// Find an object in a short list of commands.
     Exercise,
+    /// Find an object in a whole list of commands, or the place to search next.
+    Drill,
     /// Act as the expert does.
     Act,
     /// Act as the expert would if the task asked for another object that is here.
@@ -36,6 +38,7 @@ impl SampleKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Exercise => "exercise",
+            Self::Drill => "drill",
             Self::Act => "act",
             Self::Counterfactual => "counterfactual",
             Self::Corrupted => "corrupted",
@@ -111,7 +114,7 @@ impl Corpus {
     /// expert. Exercises are made from the samples.
     pub fn share(&self, kind: SampleKind) -> f64 {
         match kind {
-            SampleKind::Exercise | SampleKind::Act | SampleKind::Habit => 1.0,
+            SampleKind::Exercise | SampleKind::Drill | SampleKind::Act | SampleKind::Habit => 1.0,
             SampleKind::Counterfactual => self.counterfactual,
             SampleKind::Corrupted => self.corrupted,
             SampleKind::Critique => self.critique,

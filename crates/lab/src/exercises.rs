@@ -2,13 +2,14 @@
 //!
 //! In whole games this question comes up once or twice, in two hundred tokens that can mostly be guessed from what came
 //! before. A small model learns to guess and never to look. Asked on its own ([`exercises`]), and in turns of games with
-//! another object in the task ([`counterfactual`]), it learns to look.
+//! another object in the task ([`counterfactual`]), it learns to look. A [`drill`](drills) adds the second question of a
+//! search: which place comes next?
 
-use lens_env::alfworld::Goal;
-use lens_env::{Actions, Window};
+use lens_env::alfworld::{Goal, TaskKind};
+use lens_env::{Actions, Expert, Window};
 use lens_opd::random::{Purpose, Stream, StreamKey};
 
-use crate::corpus::{Sample, SampleKind};
+use crate::corpus::{Sample, SampleKind, act_answer};
 
 /// An object that can be taken: `take {object} {number} from {place}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,74 @@ pub fn exercises(samples: &[Sample], rounds: usize, seed: u64) -> Vec<Sample> {
     draws.shuffle(&mut exercises);
     exercises
 }
+
+/// What a prompt's list of commands stands between.
+const LIST: (&str, &str) = ("Your admissible actions of the current situation are: [", "].");
+
+/// Returns drills: the whole list of commands of a turn with an empty hand and a new task, without what was observed, and
+/// the expert's answer. `rounds` per list; in half of those with something to take, the object is drawn from the list.
+pub fn drills(expert: &dyn Expert, samples: &[Sample], rounds: usize, seed: u64) -> Vec<Sample> {
+    let lists: Vec<Vec<&str>> = samples
+        .iter()
+        .filter(|sample| sample.kind == SampleKind::Act)
+        .filter_map(|sample| sample.message.split_once(LIST.0)?.1.split_once(LIST.1))
+        .map(|(list, _)| list.lines().map(|command| command.trim_matches('\'')).collect())
+        .collect();
+    let takes = |list: &[&'_ str]| {
+        list.iter()
+            .filter_map(|command| Take::read(command).map(|take| take.object.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let mut names: Vec<String> = lists.iter().flat_map(|list| takes(list)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut draws = StreamKey::new(seed, 0, 0, Purpose::Data, 8).open();
+    let mut drills: Vec<Sample> = (0..rounds)
+        .flat_map(|_| &lists)
+        .filter_map(|list| {
+            let here = takes(list);
+            let present = !here.is_empty() && draws.uniform() < 0.5;
+            let from = if present { &here } else { &names };
+            let object = from.get(draws.below(from.len() as u64)? as usize)?.clone();
+            drill(expert, list, object, &mut draws)
+        })
+        .collect();
+    draws.shuffle(&mut drills);
+    drills
+}
+
+fn drill(expert: &dyn Expert, list: &[&str], object: String, draws: &mut Stream) -> Option<Sample> {
+    let places: Vec<&str> = list
+        .iter()
+        .filter_map(|command| Some(command.strip_prefix("go to ")?.rsplit_once(' ')?.0))
+        .collect();
+    let target = one_of(&places, draws)?.to_owned();
+    let task = Goal { kind: TaskKind::Place, object, target }.sentence(0);
+    let window = Window {
+        task,
+        history: Vec::new(),
+        steps_taken: 1,
+        observation: String::new(),
+        actions: Actions::Commands(list.iter().map(|&command| command.to_owned()).collect()),
+    };
+    let decision =
+        expert.decide(&window).filter(|decision| decision.thought.contains(EMPTY_HAND))?;
+    let commands: Vec<String> = list.iter().map(|command| format!("'{command}'")).collect();
+    Some(Sample {
+        kind: SampleKind::Drill,
+        message: format!(
+            "Your task is to: {}\n{}{}{}",
+            window.task,
+            LIST.0,
+            commands.join("\n"),
+            LIST.1
+        ),
+        answer: act_answer(&decision),
+    })
+}
+
+/// What the expert says of an empty hand: with a full one, a list without a history does not tell what to do.
+const EMPTY_HAND: &str = "my hand is empty";
 
 /// Returns the turn as if the task asked for another object that can be taken now, or `None` if there is none.
 pub fn counterfactual(window: &Window, draws: &mut Stream) -> Option<Window> {
@@ -180,6 +249,30 @@ mod tests {
         assert_eq!((&changed.observation, &changed.actions), (&here.observation, &here.actions));
         let alone = window(&["go to bed 1", "take cup 1 from desk 1"]);
         assert_eq!(counterfactual(&alone, &mut draws), None);
+    }
+
+    #[test]
+    fn a_drill_shows_a_whole_list_and_the_experts_answer() {
+        let games = lens_env::alfworld::Alfworld::built_in(&lens_env::alfworld::Options::default())
+            .expect("they are built in");
+        let expert = lens_env::Benchmark::expert(&games).expect("there is one");
+        let list = "'examine desk 1'\n'go to bed 1'\n'go to desk 2'\n'take cup 1 from desk 1'";
+        let shown =
+            shown(SampleKind::Act, &format!("You see a cup. {}{list}{} Go.", LIST.0, LIST.1));
+        let samples = vec![shown; 100];
+        let made = drills(&*expert, &samples, 1, 1);
+        assert_eq!(made.len(), 100);
+        for drill in &made {
+            assert!(drill.message.contains(list) && !drill.message.contains("You see"));
+            assert!(drill.answer.contains("my hand is empty; I am at desk 1"), "{}", drill.answer);
+            // The only object there is in the list.
+            assert!(drill.answer.ends_with("<action>take cup 1 from desk 1</action>"));
+        }
+        let full =
+            list.replace("'take cup 1 from desk 1'", "'examine cup 1'\n'move cup 1 to desk 1'");
+        let full = Sample { message: format!("{}{full}{}", LIST.0, LIST.1), ..samples[0].clone() };
+        let both = [samples[0].clone(), full];
+        assert_eq!(drills(&*expert, &both, 1, 1).len(), 1, "a full hand gives no drill");
     }
 
     #[test]

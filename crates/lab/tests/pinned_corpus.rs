@@ -29,6 +29,7 @@ fn hash(samples: &[Sample]) -> String {
             SampleKind::Critique => 4,
             SampleKind::InstructionFollowing => 5,
             SampleKind::Habit => 6,
+            SampleKind::Drill => 7,
         };
         hasher.update(&[kind]);
         for part in [&sample.message, &sample.answer] {

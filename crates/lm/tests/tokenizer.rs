@@ -71,7 +71,7 @@ fn a_name_is_one_token_wherever_it_stands() {
             format!("Put a clean {thing} in the house. You see {listed}.\n'take {thing} 3'")
         })
         .collect();
-    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Names).expect("trains");
+    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Commands).expect("trains");
     let tokenizer = Tokenizer::from_json(Path::new("trained"), &json).expect("valid");
     let pieces = |text: &str| -> Vec<String> {
         let ids = tokenizer.encode(text).expect("encodes");
@@ -81,15 +81,26 @@ fn a_name_is_one_token_wherever_it_stands() {
         let name = format!(" {thing}");
         let goal = pieces(&format!("Put a clean {thing} in the house. You see a"));
         assert_eq!(goal, ["Put a clean", &name, " in the house. You see a"], "{thing}");
-        let command = pieces(&format!(".\n'take {thing} 3'"));
-        assert_eq!(command, [".\n'take", &name, " 3", "'"], "{thing}");
+        assert_eq!(pieces(&format!("{name} 3."))[..2], [name.as_str(), " 3"], "{thing}");
     }
+}
+
+#[test]
+fn a_quoted_command_is_one_token_and_the_same_words_in_an_answer_are_several() {
+    let list = "['go to desk 1'\n'take mug 2 from desk 1'\n'look']";
+    let texts: Vec<String> = (0..40).map(|_| format!("{list} so I go to desk 1.")).collect();
+    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Commands).expect("trains");
+    let tokenizer = Tokenizer::from_json(Path::new("trained"), &json).expect("valid");
+    let count = |text: &str| tokenizer.encode(text).expect("encodes").len();
+    assert_eq!(count("'go to desk 1'\n"), 1);
+    assert_eq!(count("'take mug 2 from desk 1'\n"), 2);
+    assert!(count("go to desk 1") > 2);
 }
 
 #[test]
 fn texts_without_numbers_have_no_names_and_stay_whole() {
     let texts = vec!["Nothing is counted here.".to_owned(); 40];
-    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Names).expect("trains");
+    let json = train_bpe_with(&texts, 600, &chatml_tokens(), Splitting::Commands).expect("trains");
     let tokenizer = Tokenizer::from_json(Path::new("trained"), &json).expect("valid");
     assert_eq!(tokenizer.encode(&texts[0]).expect("encodes").len(), 1);
 }

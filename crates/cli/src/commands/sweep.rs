@@ -23,7 +23,7 @@ use crate::assemble;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::{SweepBar, SweepRun};
-use crate::results::{Results, open_run};
+use crate::results::{Results, newest_model, open_run};
 use crate::run_seed::run_seed;
 use crate::values::{at_least_one, method};
 use table::Table;
@@ -50,6 +50,9 @@ pub(crate) struct Sweep {
     /// Play only the first N tasks of each split in the final evaluation.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
+    /// Also play the benchmark's official data in the final evaluation: a folder or an archive. It is never trained on.
+    #[arg(long, value_name = "PATH")]
+    official: Option<PathBuf>,
     /// Runs side by side, which share the cores. Results do not depend on it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
@@ -119,6 +122,7 @@ impl Sweep {
             done: Mutex::default(),
             stop,
             limit: self.limit,
+            official: self.official.clone(),
             bar: bar.clone(),
         };
         let failure = std::thread::scope(|scope| {
@@ -153,8 +157,12 @@ impl Sweep {
     /// The student before any training, with every seed.
     fn untrained(&self, config: &Config, path: &Path) -> Result<Vec<Evaluation>, Failure> {
         let mut all = Vec::new();
+        let official = self.official.as_deref().map(|data| official(config, data));
         for &seed in &config.seeds {
             all.extend(evaluate(config, path, seed, self.limit)?);
+            if let Some(official) = &official {
+                all.extend(official_evaluations(evaluate(official, path, seed, self.limit)?));
+            }
         }
         Ok(all)
     }
@@ -196,12 +204,30 @@ fn evaluate(
     Ok(all)
 }
 
+/// What the names of official splits start with in a table.
+pub(super) const OFFICIAL: &str = "official/";
+
+/// The configuration with the official data, to evaluate with.
+fn official(config: &Config, data: &Path) -> Config {
+    let mut config = config.clone();
+    data.clone_into(&mut config.task.data);
+    config
+}
+
+fn official_evaluations(evaluations: Vec<Evaluation>) -> impl Iterator<Item = Evaluation> {
+    evaluations.into_iter().map(|mut evaluation| {
+        evaluation.split.insert_str(0, OFFICIAL);
+        evaluation
+    })
+}
+
 /// What the workers of a sweep share.
 struct Shared {
     jobs: Mutex<VecDeque<Job>>,
     done: Mutex<Vec<(Job, Final)>>,
     stop: Arc<AtomicBool>,
     limit: Option<usize>,
+    official: Option<PathBuf>,
     bar: SweepBar,
 }
 
@@ -231,36 +257,60 @@ impl Shared {
         let config = &job.config;
         let folder = Run::folder(config, job.seed);
         let begun = begun(config, &folder)?;
-        if begun && let Some(result) = finished(&folder, self.limit) {
-            return Ok(result);
+        let file = result_file(&folder, "final", self.limit);
+        let mut result = match begun.then(|| finished(&file)).flatten() {
+            Some(result) => result,
+            None => {
+                let opening = if begun { Opening::Resume } else { Opening::New };
+                let (_, finish) =
+                    run_seed(config, job.seed, opening, &self.stop, progress, |progress, run| {
+                        progress.reached(run.step());
+                    })?;
+                if finish == Finish::Interrupted {
+                    return Err(interrupted());
+                }
+                self.evaluated(config, job.seed, &folder, &file)?
+            }
+        };
+        if let Some(data) = &self.official {
+            let file = result_file(&folder, "official", self.limit);
+            let played = match finished(&file) {
+                Some(played) => played,
+                None => self.evaluated(&official(config, data), job.seed, &folder, &file)?,
+            };
+            result.evaluations.extend(official_evaluations(played.evaluations));
         }
-        let opening = if begun { Opening::Resume } else { Opening::New };
-        let (run, finish) =
-            run_seed(config, job.seed, opening, &self.stop, progress, |progress, run| {
-                progress.reached(run.step());
-            })?;
-        if finish == Finish::Interrupted {
-            return Err(interrupted());
-        }
-        let evaluations = evaluate(config, &run.model_folder(), job.seed, self.limit)?;
-        let result = Final { evaluations };
+        Ok(result)
+    }
+
+    /// Plays the evaluation splits with a finished run's model, and keeps the results in `file`.
+    fn evaluated(
+        &self,
+        config: &Config,
+        seed: u64,
+        folder: &Path,
+        file: &Path,
+    ) -> Result<Final, Failure> {
+        let model = newest_model(&open_run(folder)?)
+            .ok_or_else(|| Failure::user(format!("{} has no model", folder.display())))?;
+        let result = Final { evaluations: evaluate(config, &model, seed, self.limit)? };
         let json = serde_json::to_vec(&result).map_err(|error| Failure::Runtime(error.into()))?;
-        write_atomically(&result_file(&folder, self.limit), &json)?;
+        write_atomically(file, &json)?;
         Ok(result)
     }
 }
 
 /// Where a run's final evaluation is kept.
-fn result_file(folder: &Path, limit: Option<usize>) -> PathBuf {
+fn result_file(folder: &Path, name: &str, limit: Option<usize>) -> PathBuf {
     folder.join(match limit {
-        Some(limit) => format!("final-{limit}.json"),
-        None => "final.json".to_owned(),
+        Some(limit) => format!("{name}-{limit}.json"),
+        None => format!("{name}.json"),
     })
 }
 
 /// A run's final evaluation, if it has one.
-fn finished(folder: &Path, limit: Option<usize>) -> Option<Final> {
-    let json = std::fs::read(result_file(folder, limit)).ok()?;
+fn finished(file: &Path) -> Option<Final> {
+    let json = std::fs::read(file).ok()?;
     serde_json::from_slice(&json).ok()
 }
 

@@ -76,6 +76,7 @@ impl Recipe {
         for &kind in &stage.mixture {
             let (share, source) = match kind {
                 SampleKind::Exercise => (self.exercises.rounds as f64, "exercises.rounds".into()),
+                SampleKind::Drill => (self.exercises.drills as f64, "exercises.drills".into()),
                 kind => {
                     (self.corpus.share(kind), format!("corpus.{}", kind.name().replace('-', "_")))
                 }
@@ -117,7 +118,8 @@ impl Corpus {
 
 impl Exercises {
     fn check(self) -> Checked {
-        within("exercises.rounds", self.rounds, 0..=100)
+        within("exercises.rounds", self.rounds, 0..=100)?;
+        within("exercises.drills", self.drills, 0..=100)
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Tasks {
 pub struct Exercises {
     /// Exercises per list of commands with an object to take; each asks for another object.
     pub rounds: usize,
+    /// Drills per list of commands; 0 where the benchmark has no expert that searches.
+    pub drills: usize,
 }
 
 /// The vocabulary.

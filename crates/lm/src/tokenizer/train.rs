@@ -49,11 +49,9 @@ pub enum Splitting {
     /// Only around numbers: whole phrases become tokens. Texts made from templates shrink to a third.
     Phrases,
     /// Around numbers and names, which are words that stand before a number somewhere (`soapbar 2`): phrases become
-    /// tokens, and a name is one token wherever it stands, so that a model can look it up.
-    Names,
-    /// As [`Self::Names`], but a quoted command such as `'go to cabinet 12'` is one piece, and so are the two halves of
-    /// `'take mug 1 from desk 1'`. A list of commands shrinks to a third, and looking one up takes one step of attention.
-    /// The same words without quotes, as in an answer, are split as before.
+    /// tokens, and a name is one token wherever it stands, so that a model can look it up. A quoted command such as
+    /// `'go to cabinet 12'` is one piece, and so are the two halves of `'take mug 1 from desk 1'`: a list of commands
+    /// shrinks to a third, and finding one takes one step of attention. Without quotes, as in an answer, it is words.
     Commands,
     /// Around numbers and punctuation: for texts with fewer numbers, whose phrases would grow without end.
     Clauses,
@@ -95,16 +93,12 @@ impl Splitting {
                 PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
             ],
             Self::Phrases => isolate(r"\p{N}+|[^\p{N}]+".to_owned())?,
-            Self::Names | Self::Commands if names.is_empty() => isolate(NUMBER.to_owned())?,
-            Self::Names | Self::Commands => {
+            Self::Commands if names.is_empty() => isolate(NUMBER.to_owned())?,
+            Self::Commands => {
                 let names = names.iter().copied().collect::<Vec<_>>().join("|");
-                let quoted = match self {
-                    Self::Commands => format!(
-                        r"'[a-z][a-z ]*\p{{N}}+(?:'\n?)?| (?:from|to|with|in/on) (?:{names}) \p{{N}}+'\n?|"
-                    ),
-                    _ => String::new(),
-                };
-                isolate(format!(r"{quoted} ?\b(?:{names})\b|{NUMBER}"))?
+                let first_half = r"'[a-z][a-z ]*\p{N}+(?:'\n?)?";
+                let second_half = format!(r" (?:from|to|with|in/on) (?:{names}) \p{{N}}+'\n?");
+                isolate(format!(r"{first_half}|{second_half}| ?\b(?:{names})\b|{NUMBER}"))?
             }
             Self::Clauses => {
                 let marks = r",.:;()\[\]\n\t";
@@ -142,7 +136,7 @@ pub fn train_bpe_with(
     }
     let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
     let names = match splitting {
-        Splitting::Names | Splitting::Commands => names(texts),
+        Splitting::Commands => names(texts),
         Splitting::Words | Splitting::Phrases | Splitting::Clauses => BTreeSet::new(),
     };
     tokenizer.with_pre_tokenizer(Some(splitting.pre_tokenizer(&names).map_err(wrong)?));

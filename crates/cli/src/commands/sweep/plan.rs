@@ -9,7 +9,7 @@ use lens_train::Run;
 
 use super::compare::cells_of;
 use super::table::BySeed;
-use super::{Job, Sweep, finished};
+use super::{Job, Sweep, finished, result_file};
 use crate::assemble;
 use crate::failure::Failure;
 use crate::wording::counted;
@@ -90,7 +90,8 @@ impl Sweep {
         let results = |student: &str, method| -> BySeed {
             let own = jobs.iter().filter(|job| job.student == student && job.method == method);
             let done = own.filter_map(|job| {
-                let result = finished(&Run::folder(&job.config, job.seed), self.limit)?;
+                let folder = Run::folder(&job.config, job.seed);
+                let result = finished(&result_file(&folder, "final", self.limit))?;
                 Some((job.seed, result.evaluations))
             });
             done.collect()

@@ -11,6 +11,7 @@ use lens_records::metrics::SpentTokens;
 use lens_train::evaluate::{Evaluation, TaskResult, measures};
 use serde_json::json;
 
+use super::OFFICIAL;
 use super::compare::{cells_of, compared, difference_text, probability_text};
 use crate::commands::eval::mean_and_deviation;
 use crate::failure::Failure;
@@ -97,10 +98,11 @@ impl Table {
         let first = self.rows.iter().flat_map(|row| row.2.values()).next();
         let mut splits: Vec<String> =
             first.into_iter().flatten().map(|one| one.split.clone()).collect();
-        if self.pooled().all(|split| splits.iter().any(|one| one == split))
-            && self.pooled().count() > 1
-        {
-            splits.push(POOLED.to_owned());
+        for prefix in ["", OFFICIAL] {
+            let is_there = |split| splits.iter().any(|one| *one == format!("{prefix}{split}"));
+            if self.pooled().count() > 1 && self.pooled().all(is_there) {
+                splits.push(format!("{prefix}{POOLED}"));
+            }
         }
         splits
     }
@@ -117,10 +119,11 @@ impl Table {
 
     /// Whether an evaluation counts in a column.
     fn belongs(&self, evaluation: &Evaluation, split: &str) -> bool {
-        match split {
-            POOLED => self.pooled().any(|pooled| pooled == evaluation.split),
-            split => evaluation.split == split,
-        }
+        let Some(prefix) = split.strip_suffix(POOLED) else { return evaluation.split == split };
+        evaluation
+            .split
+            .strip_prefix(prefix)
+            .is_some_and(|one| self.pooled().any(|split| split == one))
     }
 
     fn cells(&self, seeds: &BySeed, split: &str) -> Cells {
@@ -403,5 +406,17 @@ mod tests {
         assert_eq!(cells[7], "15.0 ± 0.0");
         assert_eq!(cells[12], "75.0 ± 0.0", "the pooled column comes last: {text}");
         assert!(rows[8].contains("3,000") && rows[8].contains("4,000"), "{text}");
+    }
+
+    #[test]
+    fn official_games_have_columns_and_a_pooled_one_of_their_own() {
+        let mut table = Table::new(&Config::default(), MethodName::Opd);
+        let splits = ["valid_seen", "valid_unseen", "official/valid_seen", "official/valid_unseen"];
+        let played = splits.into_iter().zip([1, 1, 2, 4]);
+        let played = played.map(|(split, solved)| evaluation(split, 1, solved)).collect();
+        table.add("small", MethodName::Opd, 1, played);
+        assert_eq!(table.splits()[4..], ["pooled", "official/pooled"]);
+        let success = |split| table.cells(&table.rows[0].2, split).success;
+        assert_eq!((success("pooled"), success("official/pooled")), (vec![25.0], vec![75.0]));
     }
 }
