@@ -37,7 +37,7 @@ fn it_solves_every_game_and_most_within_thirty_turns() {
 }
 
 #[test]
-fn it_only_types_admissible_commands_and_says_what_it_needs_holds_and_did() {
+fn it_only_types_admissible_commands_and_says_what_it_needs_holds_and_where_it_is() {
     let alfworld = built_in("valid_seen");
     let mut environment = Arc::clone(&alfworld).environment().expect("an environment");
     for task in alfworld.tasks("valid_seen").expect("the split exists") {
@@ -56,9 +56,11 @@ fn it_only_types_admissible_commands_and_says_what_it_needs_holds_and_did() {
             let thought = &step.decision.thought;
             let words = thought.split_whitespace().count();
             assert!((15..=45).contains(&words), "{words} words: {thought}");
-            let last =
-                step.window.history.last().map_or("this is my first step", |last| &last.action);
-            assert!(thought.starts_with("I need ") && thought.contains(last), "{thought}");
+            let arrived =
+                step.window.history.last().and_then(|last| last.action.strip_prefix("go to "));
+            let place =
+                arrived.map_or("; I am ".to_owned(), |place| format!("; I am at {place}; "));
+            assert!(thought.starts_with("I need ") && thought.contains(&place), "{thought}");
             assert_eq!(
                 AlfworldExpert.decide(&step.window).as_ref(),
                 Some(&step.decision),

@@ -68,22 +68,16 @@ pub fn drills(expert: &dyn Expert, samples: &[Sample], rounds: usize, seed: u64)
         .filter_map(|sample| sample.message.split_once(LIST.0)?.1.split_once(LIST.1))
         .map(|(list, _)| list.lines().map(|command| command.trim_matches('\'')).collect())
         .collect();
-    let takes = |list: &[&'_ str]| {
-        list.iter()
-            .filter_map(|command| Take::read(command).map(|take| take.object.to_owned()))
-            .collect::<Vec<_>>()
-    };
-    let mut names: Vec<String> = lists.iter().flat_map(|list| takes(list)).collect();
+    let mut names: Vec<&str> = lists.iter().flat_map(|list| objects(list)).collect();
     names.sort_unstable();
     names.dedup();
     let mut draws = StreamKey::new(seed, 0, 0, Purpose::Data, 8).open();
     let mut drills: Vec<Sample> = (0..rounds)
         .flat_map(|_| &lists)
         .filter_map(|list| {
-            let here = takes(list);
+            let here = objects(list);
             let present = !here.is_empty() && draws.uniform() < 0.5;
-            let from = if present { &here } else { &names };
-            let object = from.get(draws.below(from.len() as u64)? as usize)?.clone();
+            let object = one_of(if present { &here } else { &names }, &mut draws)?;
             drill(expert, list, object, &mut draws)
         })
         .collect();
@@ -91,12 +85,18 @@ pub fn drills(expert: &dyn Expert, samples: &[Sample], rounds: usize, seed: u64)
     drills
 }
 
-fn drill(expert: &dyn Expert, list: &[&str], object: String, draws: &mut Stream) -> Option<Sample> {
+/// The objects that can be taken.
+fn objects<'a>(list: &[&'a str]) -> Vec<&'a str> {
+    list.iter().filter_map(|command| Some(Take::read(command)?.object)).collect()
+}
+
+fn drill(expert: &dyn Expert, list: &[&str], object: &str, draws: &mut Stream) -> Option<Sample> {
     let places: Vec<&str> = list
         .iter()
         .filter_map(|command| Some(command.strip_prefix("go to ")?.rsplit_once(' ')?.0))
         .collect();
     let target = one_of(&places, draws)?.to_owned();
+    let object = object.to_owned();
     let task = Goal { kind: TaskKind::Place, object, target }.sentence(0);
     let window = Window {
         task,

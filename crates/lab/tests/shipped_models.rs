@@ -22,7 +22,7 @@ use lens_train::run::{evaluator, rollout, rollout_config};
 use lens_train::tasks::TaskOrder;
 
 /// Bytes that all shipped models together may take.
-const BUDGET: u64 = 16_000_000;
+const BUDGET: u64 = 48_000_000;
 
 fn assets() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/lab")
@@ -61,7 +61,7 @@ fn all_of_them_fit_into_the_budget_and_match_the_recipe() {
 /// Success rate in percent on the first games of the unseen houses.
 fn success(model: &str) -> f64 {
     let overrides =
-        ["rollout.max_response_tokens=48", "rollout.max_prompt_tokens=1536", "eval.max_tokens=48"];
+        ["rollout.max_response_tokens=80", "rollout.max_prompt_tokens=1536", "eval.max_tokens=80"];
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
     let mut config = resolve(&[], &overrides).expect("it is right").config;
     config.eval.workers = 60;
@@ -130,7 +130,7 @@ impl Observer for Listening {
 
 /// The examination of a fresh copy of the small student, and what the teacher was asked to write.
 fn examined() -> (Findings, Vec<GenerateCall>) {
-    let overrides = ["rollout.max_response_tokens=48", "rollout.max_prompt_tokens=1536"];
+    let overrides = ["rollout.max_response_tokens=80", "rollout.max_prompt_tokens=1536"];
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
     let mut config = resolve(&[], &overrides).expect("it is right").config;
     config.task.turn_limit = 8;
