@@ -175,7 +175,8 @@ impl<'a> Job<'a> {
 
     fn raw_v(&self, key: usize) -> &'a [f32] {
         let (dim, width) = (self.shape.head_dim, 2 * self.shape.kv_width());
-        let start = (self.span.keys.start + key) * width + self.shape.kv_width() + self.kv_head * dim;
+        let start =
+            (self.span.keys.start + key) * width + self.shape.kv_width() + self.kv_head * dim;
         &self.input.kv[start..start + dim]
     }
 

@@ -156,7 +156,12 @@ pub(crate) unsafe fn run<E: Element>(
         Kind::Avx2 => unsafe { avx2::run(rows, count, stored, panels, out, finish) },
         // SAFETY: as above, and the kind is proof of AVX-512.
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512 => unsafe { avx512::run(rows, count, stored, panels, out, finish) },
+        Kind::Avx512 if !(E::IS_PAIR && isa.multiplies_pairs()) => unsafe {
+            avx512::numbers::run(rows, count, stored, panels, out, finish);
+        },
+        // SAFETY: as above, and the processor was asked for its products of bf16 pairs.
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512 => unsafe { avx512::pairs::run(rows, count, stored, panels, out, finish) },
         // SAFETY: the caller's promises are this function's promises.
         #[cfg(target_arch = "aarch64")]
         Kind::Neon => unsafe { neon::run(rows, count, stored, panels, out, finish) },
@@ -191,12 +196,12 @@ unsafe fn portable<E: Element>(
                 for k in 0..stored.depth {
                     let step = blocks[k / stored.block_depth]
                         .add(offset + k % stored.block_depth * stored.step);
-                    let weights: [f32; PANEL] =
-                        std::array::from_fn(|column| (*step.add(E::slot(column))).widen());
+                    let weights: [E; PANEL] =
+                        std::array::from_fn(|column| *step.add(E::slot(column)));
                     for (row, sums) in sums[..height].iter_mut().enumerate() {
                         let value = *rows.first.add((first + row) * rows.stride + k);
                         for (sum, weight) in sums.iter_mut().zip(weights) {
-                            *sum = value.mul_add(weight, *sum);
+                            *sum = weight.multiply_add(value, *sum);
                         }
                     }
                 }
