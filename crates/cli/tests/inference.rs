@@ -123,7 +123,10 @@ fn bad_calls_exit_1_and_say_why() {
     assert!(refused(&["generate", &model, ""]).contains("prompt is empty"));
     assert!(refused(&["generate", "/nowhere", "x"]).contains("/nowhere"));
     assert!(refused(&["generate", &model, "x", "--temperature", "-1"]).contains("temperature"));
-    assert!(refused(&["generate", &model, "x", "--weights", "int4"]).contains("f32, bf16, bf16-dot, int8"));
+    assert!(
+        refused(&["generate", &model, "x", "--weights", "int4"])
+            .contains("f32, bf16, bf16-dot, int8")
+    );
     let long = "word ".repeat(2000);
     assert!(refused(&["generate", &model, &long]).contains("context of 256"));
     assert!(refused(&["generate", &model, "x", "--system", "y"]).contains("--chat"));

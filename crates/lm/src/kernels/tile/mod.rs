@@ -221,3 +221,55 @@ unsafe fn portable<E: Element>(
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// A processor with AVX-512 may lack the instruction for pairs; this one may have it, and then no other test gets here.
+    #[test]
+    fn pairs_have_the_same_bits_with_and_without_the_instruction() {
+        let Some(isa) = Isa::available().into_iter().find(|isa| isa.kind() == Kind::Avx512) else {
+            return;
+        };
+        let (rows, depth, panels) = (30, 37, 3);
+        let mut word = 1_u32;
+        let mut pairs = |count: usize| -> Vec<u32> {
+            let mut number = || {
+                word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (word >> 8) as f32 / 8_388_608.0 - 1.0
+            };
+            let mut pair = || (number().to_bits() & 0xffff_0000) | (number().to_bits() >> 16);
+            (0..count).map(|_| pair()).collect()
+        };
+        let left: Vec<f32> = pairs(rows * depth).into_iter().map(f32::from_bits).collect();
+        let right = pairs(panels * depth * PANEL);
+        let block = [right.as_ptr()];
+        let stored = Panels {
+            blocks: &block,
+            block_depth: depth,
+            depth,
+            step: PANEL,
+            side: Side::Offset(depth * PANEL),
+        };
+        let from = Rows { first: left.as_ptr(), stride: depth };
+        let width = panels * PANEL;
+        let product = |work: &dyn Fn(Rows<*mut f32>)| {
+            let mut out = vec![f32::NAN; rows * width];
+            work(Rows { first: out.as_mut_ptr(), stride: width });
+            out.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+        };
+        // SAFETY: all rows and panels were made for these sizes, and the processor has AVX-512.
+        let [without, chosen, plain] = unsafe {
+            [
+                product(&|out| {
+                    avx512::numbers::run(from, rows, stored, panels, out, Finish::PLAIN);
+                }),
+                product(&|out| run(isa, from, rows, stored, panels, out, Finish::PLAIN)),
+                product(&|out| portable(from, rows, stored, panels, out, Finish::PLAIN)),
+            ]
+        };
+        assert_eq!(without, plain);
+        assert_eq!(chosen, plain);
+    }
+}
