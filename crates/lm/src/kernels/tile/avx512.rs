@@ -1,13 +1,6 @@
 //! The AVX-512 form: twelve rows by two panels where there are many rows; otherwise all rows (up to 24) by as many
 //! panels as the 32 registers take, so that a stored value is read and widened once.
 
-use std::arch::x86_64::{
-    __m512, __m512bh, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_mul_ps,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
-};
-
-use super::{Element, Finish, PANEL, PREFETCH_BYTES, Panels, Rows, Side, prefetch};
-
 /// Rows of a tile when there are many.
 pub(super) const ROWS: usize = 12;
 /// Panels of a tile when there are many rows.
@@ -52,6 +45,14 @@ macro_rules! shapes {
 /// be compiled with the instruction they use.
 macro_rules! tile {
     ($features:literal, $multiply_add:path) => {
+        use std::arch::x86_64::{
+            _mm512_add_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
+            _mm512_storeu_ps,
+        };
+
+        use super::super::{Element, Finish, PANEL, PREFETCH_BYTES, Panels, Rows, Side, prefetch};
+        use super::{FEW_ROWS, PREFETCH_ABOVE_ROWS, ROWS, SIDE, panels_of};
+
         /// # Safety
         /// See [`super::super::run`]; the processor has the parts of AVX-512 that `Isa` asks for.
         #[target_feature(enable = $features)]
@@ -194,14 +195,12 @@ macro_rules! tile {
 
 /// Numbers of any kind.
 pub(super) mod numbers {
-    use super::*;
-
     tile!("avx512f,avx512bw,avx512dq,avx512vl", E::multiply_add512);
 }
 
 /// Pairs of bf16 numbers, by the processor's own instruction.
 pub(super) mod pairs {
-    use super::*;
+    use std::arch::x86_64::{__m512, __m512bh, _mm512_dpbf16_ps};
 
     tile!("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", multiply_add);
 
@@ -210,9 +209,9 @@ pub(super) mod pairs {
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn multiply_add(value: __m512, stored: __m512, sum: __m512) -> __m512 {
         // SAFETY: both types are 64 bytes without further meaning.
-        let [value, stored] = unsafe {
-            [std::mem::transmute::<__m512, __m512bh>(value), std::mem::transmute(stored)]
-        };
+        let value = unsafe { std::mem::transmute::<__m512, __m512bh>(value) };
+        // SAFETY: as above.
+        let stored = unsafe { std::mem::transmute::<__m512, __m512bh>(stored) };
         _mm512_dpbf16_ps(sum, value, stored)
     }
 }

@@ -241,7 +241,7 @@ impl Element for u32 {
     }
 
     fn multiply_add(self, value: f32, sum: f32) -> f32 {
-        let second = |pair: u32| f32::from_bits(pair << 16);
+        let second = |pair: Self| f32::from_bits(pair << 16);
         let value = value.to_bits();
         second(value).mul_add(second(self), value.widen().mul_add(self.widen(), sum))
     }
