@@ -1,7 +1,9 @@
 """Times decoding in llama.cpp: a batch of sequences with a filled cache, one llama_decode for all of them at a time, the
-most likely token of each. Weights are random bf16, written to a temporary GGUF file. Prints one JSON line.
+most likely token of each; with `--prefill LENGTH` a prompt of that many tokens instead. Weights are random bf16, written to a temporary GGUF file. Prints one JSON line.
 
     python llama_decode.py --shape smollm2-135m
+
+`--write FILE` writes the model there and leaves it at that, for `lens bench load FILE`.
 
 llama.cpp's C interface is called directly in the library that `llama_cpp` (llama-cpp-python) or `xllamacpp` brings along.
 """
@@ -23,6 +25,7 @@ SHAPES = {
     "laboratory": dict(arch="llama", hidden=128, ff=384, layers=4, heads=4, kv=2, dim=32, vocab=2048, theta=1e5, eps=1e-5),
     "smollm2-135m": dict(arch="llama", hidden=576, ff=1536, layers=30, heads=9, kv=3, dim=64, vocab=49152, theta=1e5, eps=1e-5),
     "qwen3-0.6b": dict(arch="qwen3", hidden=1024, ff=3072, layers=28, heads=16, kv=8, dim=128, vocab=151936, theta=1e6, eps=1e-6),
+    "qwen3-1.5b": dict(arch="qwen3", hidden=1536, ff=8960, layers=28, heads=12, kv=2, dim=128, vocab=151936, theta=1e6, eps=1e-6),
 }
 F32, BF16 = 0, 30
 CONTEXT = 2048
@@ -114,10 +117,15 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--cached", type=int, default=512)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--prefill", type=int)
+    parser.add_argument("--write")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     s = SHAPES[options.shape]
+    if options.write:
+        write_model(options.write, s)
+        return
 
     lib = library()
     lib.llama_model_default_params.restype = Params
@@ -132,6 +140,7 @@ def main():
     lib.llama_get_memory.restype = ctypes.c_void_p
     lib.llama_get_memory.argtypes = [ctypes.c_void_p]
     lib.llama_memory_seq_cp.argtypes = [ctypes.c_void_p, *[ctypes.c_int32] * 4]
+    lib.llama_memory_clear.argtypes = [ctypes.c_void_p, ctypes.c_bool]
     lib.llama_get_logits_ith.restype = ctypes.POINTER(ctypes.c_float)
     lib.llama_get_logits_ith.argtypes = [ctypes.c_void_p, ctypes.c_int32]
     lib.llama_print_system_info.restype = ctypes.c_char_p
@@ -146,6 +155,8 @@ def main():
         params = lib.llama_context_default_params()
         # The first fields have kept their places: n_ctx, n_batch, n_ubatch, n_seq_max.
         length = options.cached + options.steps * (options.repeats + 2)
+        if options.prefill:
+            length, options.batch = options.prefill, 1
         params.words[0] = options.batch * (-(-length // 256) * 256)
         params.words[1] = params.words[2] = 512
         params.words[3] = options.batch
@@ -164,6 +175,31 @@ def main():
         batch.n_tokens = count
         if lib.llama_decode(context, batch) != 0:
             raise SystemExit("llama_decode failed")
+
+    def finish(tokens, seconds):
+        print(json.dumps({
+            "name": options.shape,
+            "tokens_per_second": tokens / min(seconds[1:]),
+            "seconds": seconds[1:],
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "system": lib.llama_print_system_info().decode(),
+        }))
+
+    if options.prefill:
+        generator = np.random.default_rng(1)
+        tokens = generator.integers(s["vocab"], size=options.prefill)
+        seconds = []
+        for _ in range(options.repeats + 1):
+            lib.llama_memory_clear(lib.llama_get_memory(context), True)
+            start = time.perf_counter()
+            for first in range(0, options.prefill, 512):
+                count = min(512, options.prefill - first)
+                for at in range(count):
+                    put(at, tokens[first + at], first + at, 0, first + at + 1 == options.prefill)
+                decode(count)
+            seconds.append(time.perf_counter() - start)
+        finish(options.prefill, seconds)
+        return
 
     # One sequence is run and copied to the others: each has cells of its own.
     generator = np.random.default_rng(1)
@@ -189,14 +225,7 @@ def main():
                 tokens[sequence] = logits.argmax()
             position += 1
         seconds.append(time.perf_counter() - start)
-    seconds = seconds[1:]
-    print(json.dumps({
-        "name": options.shape,
-        "tokens_per_second": options.batch * options.steps / min(seconds),
-        "seconds": seconds,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "system": lib.llama_print_system_info().decode(),
-    }))
+    finish(options.batch * options.steps, seconds)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ Replays a recording of `lens bench loop --record FILE`: the same prompts in the 
 lengths, the same rows judged and trained on. Environments cost nothing here. Prints one JSON line: seconds of each stage
 for each method, after one batch of each to warm up.
 
-    python loop.py FILE
+    python loop.py FILE [float32|bfloat16]
+
+The last word is the type of the teacher's weights; the student, which is trained, has float32.
 
 Written as one would write it by hand: padded batches with a key-value cache that is kept for the whole response, no
 gradients and no head outside the response when judging, rows sorted by length and cut into micro-batches by tokens, a fused
@@ -57,10 +59,11 @@ def text(row, prompt="prompt"):
 
 
 class Twin:
-    def __init__(self, setup):
-        load = lambda path: AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation="sdpa")
-        self.student, self.teacher = load(setup["student"]), load(setup["teacher"]).eval()
+    def __init__(self, setup, teacher_dtype):
+        load = lambda path, dtype: AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype, attn_implementation="sdpa")
+        self.student = load(setup["student"], torch.float32)
+        self.teacher = load(setup["teacher"], teacher_dtype).eval()
         self.teacher.requires_grad_(False)
         self.optimizer = torch.optim.AdamW(self.student.parameters(), lr=setup["lr"], fused=True)
         self.targets = {}
@@ -81,6 +84,7 @@ class Twin:
                     tokens, attention_mask=mask, position_ids=positions, past_key_values=cache,
                     use_cache=True, logits_to_keep=1).logits[:, -1]
                 greedy = temperatures == 0
+                logits = logits.float()
                 logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperatures), -1)
                 drawn = torch.multinomial(logprobs.exp(), 1)
                 tokens = torch.where(greedy, logprobs.argmax(-1, keepdim=True), drawn)
@@ -106,7 +110,7 @@ class Twin:
             chosen = [row for row in rows if row["compare"] == compare and row["response"]]
             for group in groups(chosen, lambda row: len(text(row)), JUDGED_TOKENS):
                 hidden = self.states(self.teacher, group)
-                teacher = torch.log_softmax(self.teacher.lm_head(hidden), -1)
+                teacher = torch.log_softmax(self.teacher.lm_head(hidden).float(), -1)
                 realized = torch.tensor([token for row in group for token in row["response"]])
                 teacher.gather(-1, realized[:, None])
                 self.keep(group, hidden, self.teacher)
@@ -153,7 +157,7 @@ class Twin:
         for group in groups(rows, lambda row: len(text(row)), TRAINED_TOKENS):
             with torch.no_grad():
                 parts = [self.targets[self.key(row)] for row in group]
-                target = torch.cat([torch.log_softmax(states @ head.T, -1) for states, head in parts])
+                target = torch.cat([torch.log_softmax((states @ head.T).float(), -1) for states, head in parts])
             student = torch.log_softmax(self.student.lm_head(self.states(self.student, group)), -1)
             weights = torch.tensor([weight for row in group for weight in row["coefficients"]])
             loss = (weights * (student.exp() * (student - target)).sum(-1)).sum()
@@ -162,7 +166,7 @@ class Twin:
         self.optimizer.step()
 
 
-def replay(path):
+def replay(path, teacher_dtype):
     results, twin, seconds = {}, None, None
     judged = warm = False
     with open(path) as lines:
@@ -176,7 +180,7 @@ def replay(path):
                 continue
             if kind == "batch":
                 if event["number"] == 0:
-                    twin = Twin(setup)
+                    twin = Twin(setup, teacher_dtype)
                     seconds = results.setdefault(event["method"], {})
                 warm = event["number"] > 0
                 judged = False
@@ -205,7 +209,7 @@ def replay(path):
 
 
 def main():
-    results, checks = replay(sys.argv[1])
+    results, checks = replay(sys.argv[1], getattr(torch, (sys.argv[2:] or ["float32"])[0]))
     print(json.dumps({
         "methods": results,
         "mean_kl": checks,

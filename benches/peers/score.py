@@ -34,6 +34,7 @@ def main():
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=1000)
     parser.add_argument("--response", type=int, default=30)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -41,15 +42,17 @@ def main():
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     config = SHAPES[options.shape]()
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa").eval()
     length = options.prompt + options.response
+    config.max_position_embeddings = max(config.max_position_embeddings, length)
+    dtype = getattr(torch, options.dtype)
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa").eval()
     tokens = torch.randint(0, config.vocab_size, (options.rows, length))
     seconds = []
     with torch.inference_mode():
         for _ in range(options.repeats + 1):
             start = time.perf_counter()
             logits = model(tokens, use_cache=False, logits_to_keep=options.response + 1).logits[:, :-1]
-            logprobs = torch.log_softmax(logits, dim=-1)
+            logprobs = torch.log_softmax(logits.float(), dim=-1)
             realised = logprobs.gather(-1, tokens[:, options.prompt:, None]).squeeze(-1)
             best, top1 = logprobs.max(dim=-1)
             seconds.append(time.perf_counter() - start)

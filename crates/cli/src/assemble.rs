@@ -50,6 +50,7 @@ pub(crate) fn weight_format(name: WeightsName) -> WeightFormat {
     match name {
         WeightsName::F32 => WeightFormat::F32,
         WeightsName::Bf16 => WeightFormat::Bf16,
+        WeightsName::Bf16Dot => WeightFormat::Bf16Dot,
         WeightsName::Int8 => WeightFormat::Int8,
     }
 }

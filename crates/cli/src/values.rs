@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lens_config::schema::WeightsName;
 use lens_opd::methods::MethodName;
 
-/// How weights are held: f32, bf16 or int8.
+/// How weights are held: f32, bf16, bf16-dot or int8.
 pub(crate) fn weights() -> impl TypedValueParser<Value = WeightsName> {
     PossibleValuesParser::new(WeightsName::WORDS).try_map(|word| word.parse::<WeightsName>())
 }

@@ -102,7 +102,7 @@ fn what_rounding_costs_is_shown() {
     let detail = json(&["model", "inspect", &model, "--compare", "--json"]);
     let rows = detail["rounding"].as_array().expect("rounding");
     let formats: Vec<&str> = rows.iter().filter_map(|row| row["format"].as_str()).collect();
-    assert_eq!(formats, ["bf16", "int8"]);
+    assert_eq!(formats, ["bf16", "bf16-dot", "int8"]);
     for row in rows {
         let kl = row["mean_kl"].as_f64().expect("a number");
         assert!(kl > 0.0 && kl < 0.1, "{row}");
@@ -123,7 +123,10 @@ fn bad_calls_exit_1_and_say_why() {
     assert!(refused(&["generate", &model, ""]).contains("prompt is empty"));
     assert!(refused(&["generate", "/nowhere", "x"]).contains("/nowhere"));
     assert!(refused(&["generate", &model, "x", "--temperature", "-1"]).contains("temperature"));
-    assert!(refused(&["generate", &model, "x", "--weights", "int4"]).contains("f32, bf16, int8"));
+    assert!(
+        refused(&["generate", &model, "x", "--weights", "int4"])
+            .contains("f32, bf16, bf16-dot, int8")
+    );
     let long = "word ".repeat(2000);
     assert!(refused(&["generate", &model, &long]).contains("context of 256"));
     assert!(refused(&["generate", &model, "x", "--system", "y"]).contains("--chat"));

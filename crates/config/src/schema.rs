@@ -97,6 +97,8 @@ words! {
         F32 = "f32",
         /// bfloat16 storage, f32 arithmetic.
         Bf16 = "bf16",
+        /// bfloat16 storage, and what is multiplied with it is rounded to bfloat16 as well; f32 sums.
+        Bf16Dot = "bf16-dot",
         /// 8-bit integers with a scale per row, f32 arithmetic.
         Int8 = "int8",
     }

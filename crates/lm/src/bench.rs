@@ -93,6 +93,31 @@ fn head_flops(config: &ModelConfig) -> f64 {
     2.0 * (config.hidden_size * config.vocab_size) as f64
 }
 
+/// Floating-point operations of the matrix products without which the last `wanted` of `tokens` positions cannot be told
+/// their next tokens' probabilities: every position in all blocks but the last one, where the others serve as keys and values
+/// alone, and the head at the wanted ones.
+pub fn sequence_flops(config: &ModelConfig, tokens: usize, wanted: usize) -> f64 {
+    let last = config.layers.min(1) as f64;
+    let (tokens, wanted) = (tokens as f64, wanted.min(tokens) as f64);
+    let block = ModelConfig { layers: 1, ..config.clone() };
+    let keys = (4 * config.hidden_size * config.kv_width()) as f64;
+    let whole = tokens * block_flops(&block, tokens / 2.0);
+    let cut = tokens * keys + wanted * (block_flops(&block, tokens - wanted / 2.0) - keys);
+    (config.layers as f64 - last) * whole + last * cut + wanted * head_flops(config)
+}
+
+/// Those of a train step for one such sequence, beside a teacher's head over hidden states of a width: the backward pass costs
+/// twice the forward pass.
+pub fn training_flops(
+    config: &ModelConfig,
+    teacher_hidden: usize,
+    tokens: usize,
+    wanted: usize,
+) -> f64 {
+    let teacher = 2.0 * (wanted * teacher_hidden * config.vocab_size) as f64;
+    3.0 * sequence_flops(config, tokens, wanted) + teacher
+}
+
 fn random_tokens(stream: &mut Stream, count: usize, vocab: usize) -> Vec<u32> {
     (0..count).map(|_| stream.below(vocab as u64).unwrap_or(0) as u32).collect()
 }
@@ -289,4 +314,27 @@ pub fn peak_gflops_with(isa: Isa) -> f64 {
         best = best.max(rates.iter().sum());
     }
     best / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_costs_what_its_blocks_and_its_head_cost() {
+        let shapes = BenchShape::all();
+        let config = &shapes[0].config;
+        let all = sequence_flops(config, 100, 100);
+        let blocks = 100.0 * block_flops(config, 50.0) + 100.0 * head_flops(config);
+        assert!(
+            (all / blocks - 1.0).abs() < 1e-9,
+            "where every position is wanted nothing is left out"
+        );
+        let last = sequence_flops(config, 100, 1);
+        let [deep, shallow] = [config.layers, config.layers - 1]
+            .map(|layers| 100.0 * block_flops(&ModelConfig { layers, ..config.clone() }, 50.0));
+        assert!(shallow < last && last < deep, "the last block is cut, the others are not");
+        let training = training_flops(config, 64, 100, 1);
+        assert_eq!(training, 3.0 * last + (2 * 64 * config.vocab_size) as f64);
+    }
 }

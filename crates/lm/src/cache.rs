@@ -30,7 +30,7 @@ impl KvFormat {
     pub fn of(weights: WeightFormat) -> Self {
         match weights {
             WeightFormat::F32 => Self::F32,
-            WeightFormat::Bf16 | WeightFormat::Int8 => Self::Bf16,
+            WeightFormat::Bf16 | WeightFormat::Bf16Dot | WeightFormat::Int8 => Self::Bf16,
         }
     }
 

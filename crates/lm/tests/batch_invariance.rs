@@ -15,7 +15,8 @@ use proptest::prelude::*;
 use small::{config, model, on_threads, tokens};
 
 const FAMILIES: [Family; 3] = [Family::Qwen3, Family::Qwen2, Family::Llama];
-const FORMATS: [WeightFormat; 3] = [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Int8];
+const FORMATS: [WeightFormat; 4] =
+    [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Bf16Dot, WeightFormat::Int8];
 
 /// Bits of a response, so that comparisons are exact.
 fn bits(generated: &Generated) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
@@ -109,7 +110,8 @@ fn models_large_enough_to_be_shared_between_threads_are_batch_invariant() {
         layers: 2,
         ..config(Family::Qwen3)
     };
-    let model = model(&config, 7, WeightFormat::Bf16);
+    let models =
+        [WeightFormat::Bf16, WeightFormat::Bf16Dot].map(|format| model(&config, 7, format));
     let mut requests = requests(&config, 5, 3, 40);
     // Longer than one pass takes, so the prompt is cut into chunks.
     let mut stream = StreamKey::new(6, 0, 0, Purpose::Data, 0).open();
@@ -118,7 +120,9 @@ fn models_large_enough_to_be_shared_between_threads_are_batch_invariant() {
         request.prompt = long[..length].to_vec();
         request.max_new_tokens = 3;
     }
-    check(&model, &requests, 3);
+    for model in &models {
+        check(model, &requests, 3);
+    }
 }
 
 #[test]
@@ -211,7 +215,7 @@ proptest! {
         longest in 1_u64..150,
         max_batch in 1_usize..6,
         family in 0_usize..3,
-        format in 0_usize..3,
+        format in 0_usize..FORMATS.len(),
     ) {
         let config = config(FAMILIES[family]);
         let model = model(&config, seed, FORMATS[format]);

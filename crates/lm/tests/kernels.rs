@@ -22,7 +22,7 @@ fn normals(stream: &mut Stream, count: usize) -> Vec<f32> {
 fn stored(format: WeightFormat, row: &[f32]) -> (Vec<f32>, f32) {
     match format {
         WeightFormat::F32 => (row.to_vec(), 1.0),
-        WeightFormat::Bf16 => {
+        WeightFormat::Bf16 | WeightFormat::Bf16Dot => {
             (row.iter().map(|&value| half::bf16::from_f32(value).to_f32()).collect(), 1.0)
         }
         WeightFormat::Int8 => {
@@ -32,12 +32,16 @@ fn stored(format: WeightFormat, row: &[f32]) -> (Vec<f32>, f32) {
     }
 }
 
+const FORMATS: [WeightFormat; 4] =
+    [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Bf16Dot, WeightFormat::Int8];
+
 fn check_product(seed: u64, rows: usize, inputs: usize, outputs: usize, format: WeightFormat) {
     let mut stream = stream(seed);
     let weights = normals(&mut stream, outputs * inputs);
     let x = normals(&mut stream, rows * inputs);
     let packed = Packed::pack(format, inputs, &[&weights]);
     let input = Matrix::from_rows(inputs, x.chunks_exact(inputs));
+    let x = if format == WeightFormat::Bf16Dot { stored(format, &x).0 } else { x };
     let mut expected = Matrix::zeros(rows, outputs);
     for (output, row) in weights.chunks_exact(inputs).enumerate() {
         let (values, scale) = stored(format, row);
@@ -86,7 +90,7 @@ fn products_are_one_chain_of_multiply_adds_whatever_the_blocking() {
     .iter()
     .enumerate()
     {
-        for format in [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Int8] {
+        for format in FORMATS {
             check_product(seed as u64, rows, inputs, outputs, format);
         }
     }
@@ -101,11 +105,40 @@ proptest! {
         rows in 1_usize..40,
         inputs in 1_usize..300,
         outputs in 1_usize..60,
-        format in 0_usize..3,
+        format in 0_usize..FORMATS.len(),
     ) {
-        let format = [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Int8][format];
-        check_product(seed, rows, inputs, outputs, format);
+        check_product(seed, rows, inputs, outputs, FORMATS[format]);
     }
+}
+
+/// The processor's own products of pairs know no subnormal numbers; those of the other sets must not show any either.
+#[test]
+fn products_of_pairs_with_tiny_and_huge_factors_are_the_same_on_every_set() {
+    let mut stream = stream(9);
+    let (inputs, outputs) = (61, 40);
+    let mut extremes = |count: usize| -> Vec<f32> {
+        let exponents = [-149, -140, -126, -80, -64, -57, -56, -50, 0, 60];
+        let scale = |stream: &mut Stream| exponents[stream.below(10).unwrap_or(0) as usize];
+        (0..count)
+            .map(|_| (stream.normal() * f64::from(scale(&mut stream)).exp2()) as f32)
+            .collect()
+    };
+    let packed = Packed::pack(WeightFormat::Bf16Dot, inputs, &[&extremes(inputs * outputs)]);
+    let x = extremes(30 * inputs);
+    let input = Matrix::from_rows(inputs, x.chunks_exact(inputs));
+    let mut results = Isa::available().into_iter().map(|isa| {
+        let mut out = Matrix::zeros(30, outputs);
+        packed.matmul(isa, &input, &mut out, false);
+        out.padded().iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+    });
+    let plain = results.next().expect("plain Rust is always there");
+    for other in results {
+        assert_eq!(plain, other);
+    }
+    assert!(plain.iter().all(|&bits| f32::from_bits(bits).is_finite()));
+    let mut tiny = vec![0.0; inputs];
+    Packed::pack(WeightFormat::Bf16Dot, inputs, &[&vec![1e-17; inputs]]).output_row(0, &mut tiny);
+    assert_eq!(tiny, vec![0.0; inputs], "below the least magnitude that is kept");
 }
 
 #[test]

@@ -35,8 +35,10 @@ fn rounding_the_weights_costs_little() {
             positions.iter().map(|position| position.kl).sum::<f32>() / positions.len() as f32
         };
         assert!(cost(WeightFormat::F32) < 1e-9);
-        let [bf16, int8] = [WeightFormat::Bf16, WeightFormat::Int8].map(cost);
+        let [bf16, dot, int8] =
+            [WeightFormat::Bf16, WeightFormat::Bf16Dot, WeightFormat::Int8].map(cost);
         assert!(bf16 > 0.0 && bf16 < 2e-3, "{family:?}: bf16 costs {bf16} nats");
+        assert!(dot > 0.0 && dot < 4e-3, "{family:?}: bf16-dot costs {dot} nats");
         assert!(int8 > 0.0 && int8 < 2e-2, "{family:?}: int8 costs {int8} nats");
     }
 }
@@ -49,13 +51,16 @@ fn rounded_weights_take_less_memory() {
     assert!(exact >= 4.0 * config.parameter_count() as f64);
     assert!(exact <= 4.1 * config.parameter_count() as f64);
     assert!((0.49..0.52).contains(&(size(WeightFormat::Bf16) / exact)));
+    assert!((0.49..0.52).contains(&(size(WeightFormat::Bf16Dot) / exact)));
     assert!((0.24..0.28).contains(&(size(WeightFormat::Int8) / exact)));
 }
 
 #[test]
 fn a_refreshed_model_equals_a_new_one_and_old_clones_keep_their_weights() {
     let config = config(Family::Qwen3);
-    for format in [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Int8] {
+    let formats =
+        [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Bf16Dot, WeightFormat::Int8];
+    for format in formats {
         let mut snapshot = model(&config, 1, format);
         let (old, new) = (scored(&snapshot), scored(&model(&config, 2, format)));
         assert_ne!(old, new);

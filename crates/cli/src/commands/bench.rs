@@ -4,10 +4,12 @@ mod context;
 mod decode;
 mod engines;
 mod iteration;
+mod load;
 mod measurement;
 mod peer;
 mod peers;
 mod prefill;
+mod roofline;
 mod score;
 mod table;
 mod trace;
@@ -17,10 +19,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
+use lens_config::schema::WeightsName;
 use lens_lm::kernels::dispatch::{self, Isa};
+use lens_lm::model::WeightFormat;
 use lens_lm::train::bench::BenchShape;
 use serde_json::json;
 
+use crate::assemble::weight_format;
 use crate::failure::Failure;
 use measurement::Measurement;
 use peer::{Peer, Python};
@@ -33,7 +38,8 @@ Examples:
   lens bench engine --work decode --shape laboratory
   lens bench loop configs/laboratory.toml --batches 2
   lens bench peers configs/laboratory.toml --python venv/bin/python
-  lens bench context --lengths 1024,4096,10240")]
+  lens bench context --lengths 1024,4096,10240
+  lens bench load model.gguf")]
 pub(crate) enum Bench {
     /// Time training, decoding and scoring on model shapes up to 0.6 billion parameters
     ///
@@ -52,6 +58,8 @@ pub(crate) enum Bench {
     ///
     /// The cost of a token should grow by what attention adds for longer prompts and by nothing else.
     Context(context::Context),
+    /// Time a model from its file to its first token
+    Load(load::Load),
     /// Time what the driver adds to servers, against simulated ones: tasks beside lockstep
     Engines(engines::Engines),
     /// Take one measurement and print it as JSON; `engine` runs it in a process of its own
@@ -66,6 +74,7 @@ impl Bench {
             Self::Loop(iteration) => iteration.run(out),
             Self::Peers(peers) => peers.run(out),
             Self::Context(context) => context.run(out),
+            Self::Load(load) => load.run(out),
             Self::Engines(engines) => engines.run(out),
             Self::Measure(measure) => measure.run(out),
         }
@@ -81,7 +90,7 @@ pub(crate) enum Work {
     Decode,
     /// Prompts of 1,000 tokens, 30 response positions, f32 weights.
     Score,
-    /// One long prompt, f32 weights.
+    /// One prompt of 8,192 tokens, f32 weights.
     Prefill,
 }
 
@@ -95,12 +104,26 @@ impl Work {
         }
     }
 
-    fn measure(self, shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
+    /// How weights are held unless told otherwise; training has its own.
+    fn weights(self) -> WeightFormat {
+        match self {
+            Self::Decode => WeightFormat::Bf16,
+            Self::Train | Self::Score | Self::Prefill => WeightFormat::F32,
+        }
+    }
+
+    fn measure(
+        self,
+        shape: &BenchShape,
+        weights: Option<WeightsName>,
+        repeats: usize,
+    ) -> Result<Measurement, Failure> {
+        let format = weights.map_or(self.weights(), weight_format);
         match self {
             Self::Train => train::measure(shape, repeats),
-            Self::Decode => decode::measure(shape, repeats),
-            Self::Score => score::measure(shape, repeats),
-            Self::Prefill => prefill::measure(shape, repeats),
+            Self::Decode => decode::measure(shape, format, repeats),
+            Self::Score => score::measure(shape, format, repeats),
+            Self::Prefill => prefill::measure(shape, format, repeats),
         }
     }
 
@@ -109,7 +132,7 @@ impl Work {
             Self::Train => train::peers(shape, repeats),
             Self::Decode => decode::peers(shape, repeats),
             Self::Score => score::peers(shape, repeats),
-            Self::Prefill => Vec::new(),
+            Self::Prefill => prefill::peers(shape, repeats),
         }
     }
 }
@@ -133,6 +156,9 @@ pub(crate) struct Engine {
     /// environment variable LENS_KERNELS, by default.
     #[arg(long, value_name = "SET", value_parser = instruction_set)]
     kernels: Option<Isa>,
+    /// How our weights are held for decoding, scoring and prefill: f32, bf16, bf16-dot or int8; each work has its own default.
+    #[arg(long, value_name = "WEIGHTS", value_parser = crate::values::weights())]
+    weights: Option<WeightsName>,
     /// A Python that can import the peers; without it the one in the environment variable LENS_PYTHON.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
@@ -203,7 +229,10 @@ impl Engine {
         let mut ours: Option<Measurement> = None;
         let mut theirs: Vec<Option<Measurement>> = vec![None; peers.len()];
         for _ in 0..self.rounds {
-            Measurement::keep_best(&mut ours, measure_apart(work, shape, isa, repeats)?);
+            Measurement::keep_best(
+                &mut ours,
+                measure_apart(work, shape, isa, self.weights, repeats)?,
+            );
             for (peer, best) in peers.iter().zip(&mut theirs) {
                 Measurement::keep_best(best, python.run(peer)?);
             }
@@ -234,13 +263,16 @@ fn measure_apart(
     work: Work,
     shape: &BenchShape,
     isa: Isa,
+    weights: Option<WeightsName>,
     repeats: usize,
 ) -> Result<Measurement, Failure> {
-    let output = Command::new(std::env::current_exe()?)
-        .env(dispatch::VARIABLE, isa.name())
-        .args(["bench", "measure", work.name(), shape.name, &repeats.to_string()])
-        .output()?;
-    measurement::printed("lens bench measure", &output)
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(dispatch::VARIABLE, isa.name());
+    command.args(["bench", "measure", work.name(), shape.name, &repeats.to_string()]);
+    if let Some(weights) = weights {
+        command.args(["--weights", &weights.to_string()]);
+    }
+    measurement::printed("lens bench measure", &command.output()?)
 }
 
 /// Options of `lens bench measure`.
@@ -250,12 +282,14 @@ pub(crate) struct Measure {
     #[arg(value_parser = shape_name)]
     shape: String,
     repeats: u16,
+    #[arg(long, value_parser = crate::values::weights())]
+    weights: Option<WeightsName>,
 }
 
 impl Measure {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         for shape in BenchShape::all().iter().filter(|shape| shape.name == self.shape) {
-            let measured = self.work.measure(shape, usize::from(self.repeats))?;
+            let measured = self.work.measure(shape, self.weights, usize::from(self.repeats))?;
             writeln!(out, "{}", json!(measured))?;
         }
         Ok(())

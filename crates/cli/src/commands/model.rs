@@ -31,7 +31,7 @@ pub(crate) enum Model {
         /// Read all weights and check that they are finite.
         #[arg(long)]
         check: bool,
-        /// Load the model as f32, bf16 and int8 and measure what rounding its weights costs on built-in text.
+        /// Load the model as f32, bf16, bf16-dot and int8 and measure what rounding its weights costs on built-in text.
         #[arg(long)]
         compare: bool,
         /// Print JSON for scripts.

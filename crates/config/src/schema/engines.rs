@@ -51,7 +51,8 @@ section! {
         /// The directory; of a served model, its tokenizer and configuration are read here.
         path: PathBuf = PathBuf::new(),
         /// How the native engine holds its weights for generation and scoring; what is trained is
-        /// always f32, and a model frozen under adapters (`learner.lora`) is kept in f32 or, with "bf16" and "int8", in bf16.
+        /// always f32, and a model frozen under adapters (`learner.lora`) is kept in f32 or, with
+        /// any other value, in bf16.
         weights: WeightsName = WeightsName::F32,
         /// How the native engine keeps keys and values: "f32", "bf16", or "auto", f32 with f32 weights and else bf16.
         kv_cache: KvName = KvName::Auto,

@@ -133,6 +133,16 @@ impl Isa {
         }
     }
 
+    /// Whether products of bf16 pairs are an instruction of this set on this processor. Elsewhere they are computed number by
+    /// number, with the same bits.
+    pub fn multiplies_pairs(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => std::arch::is_x86_feature_detected!("avx512bf16"),
+            _ => false,
+        }
+    }
+
     pub(crate) fn kind(self) -> Kind {
         self.0
     }

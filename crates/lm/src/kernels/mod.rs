@@ -19,3 +19,13 @@ pub(crate) mod train_gemm;
 pub(crate) mod train_math;
 pub(crate) mod train_matrix;
 pub(crate) mod train_tile;
+
+/// Asks for values that will be needed soon; does nothing where the processor has no such request.
+pub(crate) fn prefetch(values: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in values.chunks(matrix::PANEL) {
+        tile::prefetch(line.as_ptr());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = values;
+}

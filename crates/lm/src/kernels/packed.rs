@@ -1,5 +1,6 @@
 //! Weights packed into panels of sixteen outputs, and the matrix product with them.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use half::bf16;
@@ -27,6 +28,10 @@ pub enum WeightFormat {
     F32,
     /// Rounded to bfloat16.
     Bf16,
+    /// Rounded to bfloat16, and so is what they are multiplied with: processors with an instruction for it need half the
+    /// time. The bits are the same without it.
+    #[serde(rename = "bf16-dot")]
+    Bf16Dot,
     /// Rounded to 8-bit integers with one scale per output row.
     Int8,
 }
@@ -36,7 +41,7 @@ impl WeightFormat {
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::Bf16 => 2,
+            Self::Bf16 | Self::Bf16Dot => 2,
             Self::Int8 => 1,
         }
     }
@@ -47,6 +52,7 @@ impl std::fmt::Display for WeightFormat {
         f.write_str(match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::Bf16Dot => "bf16-dot",
             Self::Int8 => "int8",
         })
     }
@@ -59,8 +65,56 @@ impl std::str::FromStr for WeightFormat {
         match text {
             "f32" => Ok(Self::F32),
             "bf16" => Ok(Self::Bf16),
+            "bf16-dot" => Ok(Self::Bf16Dot),
             "int8" => Ok(Self::Int8),
-            other => Err(format!("unknown weight format {other:?}: use f32, bf16 or int8")),
+            other => {
+                Err(format!("unknown weight format {other:?}: use f32, bf16, bf16-dot or int8"))
+            }
+        }
+    }
+}
+
+/// The half of a pair that the first number's bits are in.
+const HIGH: u32 = 0xffff_0000;
+/// Magnitudes below this become zero in [`WeightFormat::Bf16Dot`]. Products of what is left, and sums of them, are zero or
+/// normal numbers, so it does not matter that the processor's instruction knows no others.
+const LEAST: f32 = 1.387_778_8e-17;
+
+thread_local! {
+    /// Room for rounded activations, one matrix a width, kept from one product to the next.
+    static PAIRS: RefCell<Vec<Matrix>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The bits of the nearest bf16 number in the upper half, of two equally near ones the even one.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the body takes the instruction set of its caller")]
+fn rounded(x: f32) -> u32 {
+    let bits = if x.abs() < LEAST { 0 } else { x.to_bits() };
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & HIGH;
+    // Rounding up the bits of what is not a number could make one of it.
+    if x.is_nan() { 0x7fc0_0000 } else { rounded }
+}
+
+/// One or two numbers as a pair.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the body takes the instruction set of its caller")]
+fn rounded_pair(numbers: &[f32]) -> u32 {
+    match *numbers {
+        [first, second] => rounded(first) | (rounded(second) >> 16),
+        [first] => rounded(first),
+        _ => 0,
+    }
+}
+
+dispatched! {
+    /// Rounds a row to pairs, kept as the bits of f32 numbers.
+    fn round_pairs(row: &[f32], pairs: &mut [f32]) {
+        let (whole, rest) = row.as_chunks::<2>();
+        for (pair, &[first, second]) in pairs.iter_mut().zip(whole) {
+            *pair = f32::from_bits(rounded(first) | (rounded(second) >> 16));
+        }
+        if let (&[last], Some(pair)) = (rest, pairs.last_mut()) {
+            *pair = f32::from_bits(rounded(last));
         }
     }
 }
@@ -69,10 +123,13 @@ impl std::str::FromStr for WeightFormat {
 enum Store {
     F32(AlignedBuf<f32>),
     Bf16(AlignedBuf<u16>),
+    /// Two inputs an element.
+    Pairs(AlignedBuf<u32>),
     Int8(AlignedBuf<i8>),
 }
 
-/// A weight matrix (outputs x inputs) in panels: `[panel][input][16 outputs]`.
+/// A weight matrix (outputs x inputs) in panels: `[panel][input][16 outputs]`, with [`WeightFormat::Bf16Dot`] two inputs at a
+/// time.
 #[derive(Debug)]
 pub struct Packed {
     outputs: usize,
@@ -91,6 +148,7 @@ impl Packed {
         let store = match format {
             WeightFormat::F32 => Store::F32(AlignedBuf::zeroed(padded * inputs)),
             WeightFormat::Bf16 => Store::Bf16(AlignedBuf::zeroed(padded * inputs)),
+            WeightFormat::Bf16Dot => Store::Pairs(AlignedBuf::zeroed(padded * inputs.div_ceil(2))),
             WeightFormat::Int8 => Store::Int8(AlignedBuf::zeroed(padded * inputs)),
         };
         let scaled = format == WeightFormat::Int8;
@@ -119,11 +177,22 @@ impl Packed {
         let rows: Vec<&[f32]> =
             stacked.iter().flat_map(|part| part.chunks_exact(self.inputs)).collect();
         assert_eq!(rows.len(), self.outputs, "stacked matrices do not make up the packed shape");
-        let panel_len = PANEL * self.inputs;
+        let panel_len = PANEL * self.steps();
         match &mut self.store {
             Store::F32(values) => fill_panels(values, panel_len, &rows, |_, value| value),
             Store::Bf16(values) => {
                 fill_panels(values, panel_len, &rows, |_, value| bf16::from_f32(value).to_bits());
+            }
+            Store::Pairs(values) => {
+                values.par_chunks_exact_mut(panel_len.max(1)).zip(rows.par_chunks(PANEL)).for_each(
+                    |(values, rows)| {
+                        for (column, row) in rows.iter().enumerate() {
+                            for (step, pair) in values.chunks_exact_mut(PANEL).zip(row.chunks(2)) {
+                                step[column] = rounded_pair(pair);
+                            }
+                        }
+                    },
+                );
             }
             Store::Int8(values) => {
                 let scales: Vec<f32> = rows.par_iter().map(|row| int8_scale(row)).collect();
@@ -162,6 +231,14 @@ impl Packed {
         self.inputs
     }
 
+    /// Steps of a panel: inputs, or pairs of them.
+    fn steps(&self) -> usize {
+        match &self.store {
+            Store::Pairs(_) => self.inputs.div_ceil(2),
+            _ => self.inputs,
+        }
+    }
+
     /// Number of panels.
     pub fn panels(&self) -> usize {
         self.outputs.div_ceil(PANEL)
@@ -172,6 +249,7 @@ impl Packed {
         let store = match &self.store {
             Store::F32(values) => values.bytes(),
             Store::Bf16(values) => values.bytes(),
+            Store::Pairs(values) => values.bytes(),
             Store::Int8(values) => values.bytes(),
         };
         store + self.scales.bytes() + self.bias.bytes()
@@ -194,6 +272,16 @@ impl Packed {
         match &self.store {
             Store::F32(values) => gather(values, output, into),
             Store::Bf16(values) => gather(values, output, into),
+            Store::Pairs(values) => {
+                let steps = self.steps();
+                let panel = &values[output / PANEL * PANEL * steps..][..PANEL * steps];
+                for (into, step) in into.chunks_mut(2).zip(panel.chunks_exact(PANEL)) {
+                    let pair = step[output % PANEL];
+                    for (value, bits) in into.iter_mut().zip([pair & HIGH, pair << 16]) {
+                        *value = f32::from_bits(bits);
+                    }
+                }
+            }
             Store::Int8(values) => gather(values, output, into),
         }
     }
@@ -202,7 +290,13 @@ impl Packed {
     pub fn output(&self, isa: Isa, input: &[f32], output: usize) -> f32 {
         let mut row = vec![0.0; self.inputs];
         self.raw_row(output, &mut row);
-        let mut sum = chain(isa, input, &row);
+        let mut sum = match &self.store {
+            Store::Pairs(_) => {
+                let rounded: Vec<f32> = input.iter().map(|&x| f32::from_bits(rounded(x))).collect();
+                chain(isa, &rounded, &row)
+            }
+            _ => chain(isa, input, &row),
+        };
         if !self.scales.is_empty() {
             sum *= self.scales[output];
         }
@@ -234,15 +328,17 @@ impl Packed {
         let work = input.rows() * self.inputs * out.cols();
         let threads = if parallel { rayon::current_num_threads() } else { 1 };
         let tasks = (threads * 4).min(work / PARALLEL_WORK).min(all);
-        if threads == 1 || tasks <= 1 {
-            // SAFETY: the output has the input's rows, each padded to whole panels.
-            unsafe { self.multiply(isa, input, 0..input.rows(), 0..all, target) };
-            return;
-        }
-        (0..tasks).into_par_iter().for_each(|task| {
-            let panels = all * task / tasks..all * (task + 1) / tasks;
-            // SAFETY: as above; the tasks write disjoint ranges of columns.
-            unsafe { self.multiply(isa, input, 0..input.rows(), panels, target) };
+        self.with_operand(isa, input, 0..input.rows(), tasks > 1, |input, rows| {
+            if threads == 1 || tasks <= 1 {
+                // SAFETY: the output has the input's rows, each padded to whole panels.
+                unsafe { self.multiply(isa, input, rows, 0..all, target) };
+                return;
+            }
+            (0..tasks).into_par_iter().for_each(|task| {
+                let panels = all * task / tasks..all * (task + 1) / tasks;
+                // SAFETY: as above; the tasks write disjoint ranges of columns.
+                unsafe { self.multiply(isa, input, rows.clone(), panels, target) };
+            });
         });
     }
 
@@ -263,8 +359,45 @@ impl Packed {
         assert!(rows.end <= input.rows() && panels.end <= self.panels());
         assert!(out.len() >= rows.len() * stride, "the output holds all rows of the panels");
         let target = Target { data: out.as_mut_ptr(), stride, first_panel: panels.start };
-        // SAFETY: the asserts above.
-        unsafe { self.multiply(isa, input, rows, panels, target) };
+        self.with_operand(isa, input, rows, false, |input, rows| {
+            // SAFETY: the asserts above.
+            unsafe { self.multiply(isa, input, rows, panels, target) };
+        });
+    }
+
+    /// Hands `work` rows of the input in the form that the weights are multiplied with.
+    fn with_operand(
+        &self,
+        isa: Isa,
+        input: &Matrix,
+        rows: Range<usize>,
+        parallel: bool,
+        work: impl FnOnce(&Matrix, Range<usize>),
+    ) {
+        assert_eq!(input.cols(), self.inputs, "the input is as wide as the weights are deep");
+        if !matches!(self.store, Store::Pairs(_)) {
+            return work(input, rows);
+        }
+        let mut kept = PAIRS.take();
+        let steps = self.steps();
+        let place = kept.iter().position(|pairs| pairs.cols() == steps).unwrap_or_else(|| {
+            kept.push(Matrix::zeros(rows.len(), steps));
+            kept.len() - 1
+        });
+        let operand = &mut kept[place];
+        operand.set_rows(rows.len());
+        let (first, cols, stride) = (rows.start, operand.cols(), operand.stride());
+        let round = |(row, pairs): (usize, &mut [f32])| {
+            round_pairs(isa, input.row(first + row), &mut pairs[..cols]);
+        };
+        let each = operand.padded_mut();
+        if parallel {
+            each.par_chunks_exact_mut(stride).enumerate().with_min_len(8).for_each(round);
+        } else {
+            each.chunks_exact_mut(stride).enumerate().for_each(round);
+        }
+        work(operand, 0..rows.len());
+        PAIRS.set(kept);
     }
 
     /// # Safety
@@ -278,12 +411,13 @@ impl Packed {
         panels: Range<usize>,
         target: Target,
     ) {
-        assert_eq!(input.cols(), self.inputs, "the input is as wide as the weights are deep");
+        assert_eq!(input.cols(), self.steps(), "the input is as wide as the weights are deep");
         // SAFETY: the caller's promises are passed on.
         unsafe {
             match &self.store {
                 Store::F32(values) => self.blocks(isa, input, rows, values, panels, target),
                 Store::Bf16(values) => self.blocks(isa, input, rows, values, panels, target),
+                Store::Pairs(values) => self.blocks(isa, input, rows, values, panels, target),
                 Store::Int8(values) => self.blocks(isa, input, rows, values, panels, target),
             }
         }
@@ -300,11 +434,9 @@ impl Packed {
         panels: Range<usize>,
         target: Target,
     ) {
-        let depths = || {
-            (0..self.inputs)
-                .step_by(DEPTH_BLOCK)
-                .map(|start| start..self.inputs.min(start + DEPTH_BLOCK))
-        };
+        let steps = self.steps();
+        let depths =
+            || (0..steps).step_by(DEPTH_BLOCK).map(|start| start..steps.min(start + DEPTH_BLOCK));
         let together = tile::panels_together(isa);
         let groups = || {
             let starts = panels.clone().step_by(together);
@@ -330,7 +462,7 @@ impl Packed {
             };
             if block.len() <= tile::single_pass_rows(isa) {
                 // One tile of rows: no weight is used twice, so nothing is gained by cutting the depth.
-                run(panels.clone(), 0..self.inputs);
+                run(panels.clone(), 0..steps);
             } else if block.len() <= FEW_ROWS {
                 for group in groups() {
                     depths().for_each(|depth| run(group.clone(), depth));
@@ -358,9 +490,9 @@ impl Packed {
         target: Target,
     ) {
         let start = depth.start;
-        let panel_len = PANEL * self.inputs;
+        let panel_len = PANEL * self.steps();
         let stored = &values[panels.start * panel_len..panels.end * panel_len];
-        let last = depth.end == self.inputs;
+        let last = depth.end == self.steps();
         let per_output = |values: &AlignedBuf<f32>| {
             if last && !values.is_empty() {
                 values[panels.start * PANEL..panels.end * PANEL].as_ptr()

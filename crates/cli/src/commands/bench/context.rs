@@ -18,7 +18,7 @@ pub(crate) struct Context {
     /// The shape to measure.
     #[arg(long, default_value = "smollm2-135m", value_name = "SHAPE", value_parser = shape_name)]
     shape: String,
-    /// How weights are held: f32, bf16 or int8.
+    /// How weights are held: f32, bf16, bf16-dot or int8.
     #[arg(long, default_value = "bf16")]
     weights: WeightsName,
     /// How keys and values are kept: auto (as the weights are), f32 or bf16.

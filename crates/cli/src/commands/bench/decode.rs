@@ -13,8 +13,12 @@ const CACHED: usize = 512;
 /// Tokens of every sequence in one measurement.
 const STEPS: usize = 8;
 
-pub(super) fn measure(shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
-    let result = bench::decode(shape, WeightFormat::Bf16, BATCH, CACHED, STEPS, repeats)?;
+pub(super) fn measure(
+    shape: &BenchShape,
+    format: WeightFormat,
+    repeats: usize,
+) -> Result<Measurement, Failure> {
+    let result = bench::decode(shape, format, BATCH, CACHED, STEPS, repeats)?;
     Ok(result.into())
 }
 

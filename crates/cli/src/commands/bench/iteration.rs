@@ -16,8 +16,9 @@ use lens_train::queue::Queue;
 use lens_train::references::References;
 use lens_train::run::{rollout, rollout_config};
 use lens_train::tasks::TaskOrder;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::roofline::{Shapes, speed};
 use super::trace::Trace;
 use crate::assemble;
 use crate::commands::config::ConfigArgs;
@@ -70,9 +71,12 @@ pub(super) fn stage_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Times by stage, shared by the wrapped models.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Clockwork {
+    shapes: Shapes,
     seconds: Mutex<[f64; STAGES.len()]>,
+    /// Floating-point operations the stages asked for.
+    flops: Mutex<[f64; STAGES.len()]>,
     /// How often the teacher has judged in this batch: forks begin after the first time.
     judged: AtomicU64,
     generated: AtomicU64,
@@ -80,6 +84,22 @@ struct Clockwork {
 }
 
 impl Clockwork {
+    fn new(shapes: &Shapes, trace: Option<&Arc<Trace>>) -> Self {
+        Self {
+            shapes: shapes.clone(),
+            seconds: Mutex::default(),
+            flops: Mutex::default(),
+            judged: AtomicU64::new(0),
+            generated: AtomicU64::new(0),
+            trace: trace.cloned(),
+        }
+    }
+
+    fn ask(&self, stage: Stage, flops: f64) {
+        let mut asked = self.flops.lock().unwrap_or_else(PoisonError::into_inner);
+        asked[stage as usize] += flops;
+    }
+
     fn add(&self, stage: Stage, time: Duration) {
         let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
         seconds[stage as usize] += time.as_secs_f64();
@@ -115,6 +135,7 @@ impl Observer for Clockwork {
             Call::Internalize(..) => Stage::ForkScore,
         };
         self.add(stage, time);
+        self.ask(stage, self.shapes.of_call(call));
     }
 }
 
@@ -122,6 +143,7 @@ impl Observer for Clockwork {
 #[derive(Debug)]
 struct Measured {
     seconds: [f64; STAGES.len()],
+    flops: [f64; STAGES.len()],
     turns: usize,
     generated: u64,
     trained_rows: usize,
@@ -148,22 +170,22 @@ impl Iteration {
             Some(path) => Some(Arc::new(Trace::create(path, &config)?)),
             None => None,
         };
-        let opd = self.measure(&config, MethodName::Opd, trace.as_ref())?;
-        let lens = self.measure(&config, MethodName::Lens, trace.as_ref())?;
+        let shapes = Shapes::read(&config)?;
+        let peak = lens_lm::bench::peak_gflops();
+        let opd = self.measure(&config, MethodName::Opd, &shapes, trace.as_ref())?;
+        let lens = self.measure(&config, MethodName::Lens, &shapes, trace.as_ref())?;
         if let Some(trace) = trace {
             trace.finish()?;
         }
         let ratio = lens.total() / opd.total();
         if self.json {
             let object = |measured: &Measured| {
-                let stages: serde_json::Map<String, serde_json::Value> = STAGES
-                    .iter()
-                    .map(|&(stage, name)| {
-                        (name.to_owned(), json!(measured.seconds[stage as usize]))
-                    })
-                    .collect();
+                let stages = |values: &[f64; STAGES.len()]| -> serde_json::Map<String, Value> {
+                    let named = STAGES.iter().zip(values);
+                    named.map(|((_, name), value)| ((*name).to_owned(), json!(value))).collect()
+                };
                 json!({
-                    "seconds": stages, "total": measured.total(), "turns": measured.turns,
+                    "seconds": stages(&measured.seconds), "flops": stages(&measured.flops), "total": measured.total(), "turns": measured.turns,
                     "generated_tokens": measured.generated, "trained_rows": measured.trained_rows,
                     "forks": measured.forks, "complete_pairs": measured.pairs,
                     "accepted": measured.accepted, "incomplete": measured.incomplete,
@@ -173,21 +195,33 @@ impl Iteration {
             let object = json!({
                 "batches": self.batches, "horizon": self.horizon,
                 "opd": object(&opd), "lens": object(&lens), "cost_of_lens": ratio,
-                "peak_rss_bytes": lens_lm::train::bench::peak_rss_bytes(),
+                "peak_gflops": peak, "peak_rss_bytes": lens_lm::train::bench::peak_rss_bytes(),
             });
             return Ok(writeln!(out, "{object:#}")?);
         }
         writeln!(
             out,
-            "{} explorer batches of {} episodes, horizon {}; seconds",
+            "{} explorer batches of {} episodes, horizon {}; seconds, GFLOP/s and their share of the peak of f32 multiply-adds, {peak:.0} GFLOP/s",
             self.batches, config.rollout.batch_size, self.horizon
         )?;
-        writeln!(out, "{:<30} {:>9} {:>9}", "stage", "opd", "lens")?;
+        writeln!(out, "{:<30} {:>9} {:>9} {:>16} {:>16}", "stage", "opd", "lens", "opd", "lens")?;
         for (stage, name) in STAGES {
-            let (a, b) = (opd.seconds[stage as usize], lens.seconds[stage as usize]);
-            writeln!(out, "{name:<30} {a:>9.2} {b:>9.2}")?;
+            let at = stage as usize;
+            let (a, b) = (opd.seconds[at], lens.seconds[at]);
+            let [first, second] =
+                [&opd, &lens].map(|one| speed(one.flops[at], one.seconds[at], peak));
+            let line = format!("{name:<30} {a:>9.2} {b:>9.2} {first:>16} {second:>16}");
+            writeln!(out, "{}", line.trim_end())?;
         }
-        writeln!(out, "{:<30} {:>9.2} {:>9.2}", "all", opd.total(), lens.total())?;
+        let [first, second] =
+            [&opd, &lens].map(|one| speed(one.flops.iter().sum(), one.total(), peak));
+        writeln!(
+            out,
+            "{:<30} {:>9.2} {:>9.2} {first:>16} {second:>16}",
+            "all",
+            opd.total(),
+            lens.total()
+        )?;
         let speed = |measured: &Measured| {
             let generating = measured.seconds[Stage::Generate as usize]
                 + measured.seconds[Stage::ForkGenerate as usize];
@@ -226,10 +260,11 @@ impl Iteration {
         &self,
         config: &Config,
         method: MethodName,
+        shapes: &Shapes,
         trace: Option<&Arc<Trace>>,
     ) -> Result<Measured, Failure> {
         let name = method.as_str();
-        let clockwork_of = || Arc::new(Clockwork { trace: trace.cloned(), ..Clockwork::default() });
+        let clockwork_of = || Arc::new(Clockwork::new(shapes, trace));
         let written = || trace.map_or(0.0, |trace| trace.seconds());
         let runtime = |error: lens_engine::EngineError| Failure::Runtime(error.into());
         let benchmark = assemble::benchmark(config)?;
@@ -273,6 +308,7 @@ impl Iteration {
             queue.push(std::mem::take(&mut explored.rows));
             let counts = measured.get_or_insert(Measured {
                 seconds: [0.0; STAGES.len()],
+                flops: [0.0; STAGES.len()],
                 turns: 0,
                 generated: 0,
                 trained_rows: 0,
@@ -311,6 +347,7 @@ impl Iteration {
                 let started = Instant::now();
                 engine.learn(&batch.rows).map_err(runtime)?;
                 clockwork.add(Stage::Train, started.elapsed());
+                clockwork.ask(Stage::Train, shapes.of_step(&batch.rows));
                 if let Some(trace) = trace {
                     trace.learned(&batch.rows);
                 }
@@ -319,6 +356,7 @@ impl Iteration {
         }
         let mut measured = measured.ok_or_else(|| Failure::user("at least one batch is needed"))?;
         measured.seconds = *clockwork.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        measured.flops = *clockwork.flops.lock().unwrap_or_else(PoisonError::into_inner);
         measured.generated = clockwork.generated.load(Ordering::Relaxed);
         Ok(measured)
     }

@@ -4,12 +4,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lens_config::schema::WeightsName;
 use lens_lm::kernels::dispatch::Isa;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::measurement::printed;
 use super::peer::Python;
+use super::roofline::speed;
 use crate::commands::config::ConfigArgs;
 use crate::failure::Failure;
 
@@ -29,6 +31,10 @@ pub(crate) struct Peers {
     /// The rollout horizon of both methods.
     #[arg(long, default_value_t = 10)]
     horizon: usize,
+    /// The precision of PyTorch's teacher, float32 or bfloat16; what is trained is float32 on both sides. That of the
+    /// configuration's teacher by default.
+    #[arg(long, value_name = "TYPE", value_parser = ["float32", "bfloat16"])]
+    teacher_dtype: Option<String>,
     /// Rounds in which ours and the peers take turns.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
@@ -51,6 +57,12 @@ struct Side {
     mean_kl: Vec<(f64, f64)>,
     #[serde(default)]
     capability: Option<String>,
+    /// Floating-point operations by method and stage; the twin is asked for the same.
+    #[serde(default)]
+    flops: Map<String, Value>,
+    /// The machine's peak of f32 multiply-adds.
+    #[serde(default)]
+    peak_gflops: Option<f64>,
 }
 
 /// What TRL's trainer says.
@@ -72,21 +84,28 @@ impl Peers {
             ));
         };
         let python = Python::find(Some(&program));
+        let teacher = self.config.resolve()?.config.teacher.weights;
+        let dtype = match (&self.teacher_dtype, teacher) {
+            (Some(dtype), _) => dtype.as_str(),
+            (None, WeightsName::F32) => "float32",
+            (None, _) => "bfloat16",
+        };
         let folder = tempfile::tempdir()?;
         let trace = folder.path().join("trace.jsonl");
         let (mut ours, mut twins, mut trainers) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.rounds {
             ours.push(self.ours(&trace)?);
-            twins.push(script(&program, "the twin", LOOP, &trace)?);
+            twins.push(script(&program, "the twin", LOOP, &trace, dtype)?);
             if python.has("trl") {
-                trainers.push(script(&program, "TRL's trainer", TRL, &trace)?);
+                trainers.push(script(&program, "TRL's trainer", TRL, &trace, dtype)?);
             }
         }
         let isa = Isa::chosen().map_err(Failure::user)?;
         if self.json {
             return self.print_json(&python, isa, &ours, &twins, &trainers, out);
         }
-        self.print(&python, isa, &ours, &twins, &trainers, out)
+        let sides = format!("{teacher} here, {dtype} in PyTorch");
+        self.print(&python, isa, &sides, &ours, &twins, &trainers, out)
     }
 
     /// Our side, in a process of its own.
@@ -100,9 +119,17 @@ impl Peers {
         }
         let printed: Value =
             printed("lens bench loop", &command.args(&self.config.files).output()?)?;
-        let seconds = |method: &str| (method.to_owned(), printed[method]["seconds"].clone());
+        let of = |key: &'static str| {
+            let printed = &printed;
+            METHODS
+                .map(|method| (method.to_owned(), printed[method][key].clone()))
+                .into_iter()
+                .collect()
+        };
         Ok(Side {
-            methods: METHODS.map(seconds).into_iter().collect(),
+            methods: of("seconds"),
+            flops: of("flops"),
+            peak_gflops: printed["peak_gflops"].as_f64(),
             peak_rss_bytes: printed["peak_rss_bytes"].as_u64(),
             mean_kl: Vec::new(),
             capability: None,
@@ -113,6 +140,7 @@ impl Peers {
         &self,
         python: &Python,
         isa: Isa,
+        teachers: &str,
         ours: &[Side],
         twins: &[Side],
         trainers: &[Trainer],
@@ -122,7 +150,7 @@ impl Peers {
         writeln!(out, "{}", python.sentences().join("\n"))?;
         writeln!(
             out,
-            "instruction sets: {isa} here, {} in PyTorch; {} threads; f32 on both sides",
+            "instruction sets: {isa} here, {} in PyTorch; {} threads; the teacher's weights: {teachers}",
             capability.unwrap_or("unknown"),
             rayon::current_num_threads()
         )?;
@@ -132,12 +160,24 @@ impl Peers {
             self.batches, self.horizon, self.rounds
         )?;
         for method in METHODS {
-            writeln!(out, "\n{:<30} {:>9} {:>9} {:>9}", method, "lens", "PyTorch", "ratio")?;
+            writeln!(
+                out,
+                "\n{:<30} {:>9} {:>9} {:>9} {:>16} {:>16}",
+                method, "lens", "PyTorch", "ratio", "lens", "PyTorch"
+            )?;
+            let peak = ours.iter().filter_map(|side| side.peak_gflops).fold(0.0, f64::max);
+            let reached = |flops: f64, seconds: f64| speed(flops, seconds, peak);
             for stage in stages(ours, method) {
                 let (a, b) = (median(ours, method, &stage), median(twins, method, &stage));
                 match (a, b) {
                     (Some(a), Some(b)) => {
-                        writeln!(out, "{stage:<30} {a:>9.2} {b:>9.2} {:>9.2}", b / a)?;
+                        let flops = flops_of(ours, method, &stage);
+                        let [ours, theirs] = [reached(flops, a), reached(flops, b)];
+                        let ratio = b / a;
+                        writeln!(
+                            out,
+                            "{stage:<30} {a:>9.2} {b:>9.2} {ratio:>9.2} {ours:>16} {theirs:>16}"
+                        )?;
                     }
                     (Some(a), None) if a > 0.0 => writeln!(out, "{stage:<30} {a:>9.2}")?,
                     _ => {}
@@ -145,8 +185,17 @@ impl Peers {
             }
             let [low, middle, high] = ratios(ours, twins, method);
             let (a, b) = (middle_of(totals(ours, method)), middle_of(totals(twins, method)));
-            writeln!(out, "{:<30} {a:>9.2} {b:>9.2} {middle:>9.2}", "all")?;
+            let flops: f64 =
+                stages(ours, method).iter().map(|stage| flops_of(ours, method, stage)).sum();
+            let [own, theirs] = [reached(flops, a), reached(flops, b)];
+            writeln!(out, "{:<30} {a:>9.2} {b:>9.2} {middle:>9.2} {own:>16} {theirs:>16}", "all")?;
             writeln!(out, "rounds between {low:.2} and {high:.2}")?;
+            let least = flops / peak / 1e9;
+            writeln!(
+                out,
+                "at the peak of f32 multiply-adds, {peak:.0} GFLOP/s, the models' work takes {least:.2} s: a program that does all of it in f32 and nothing else would be {:.2} times PyTorch",
+                b / least
+            )?;
         }
         writeln!(out)?;
         if let (Some(a), Some(b)) = (peak(ours), peak(twins)) {
@@ -181,7 +230,7 @@ impl Peers {
     ) -> Result<(), Failure> {
         let side = |sides: &[Side]| -> Vec<Value> {
             let each = sides.iter().map(
-                |side| json!({"methods": side.methods, "peak_rss_bytes": side.peak_rss_bytes}),
+                |side| json!({"methods": side.methods, "peak_rss_bytes": side.peak_rss_bytes, "flops": side.flops, "peak_gflops": side.peak_gflops}),
             );
             each.collect()
         };
@@ -206,8 +255,9 @@ fn script<T: for<'de> Deserialize<'de>>(
     what: &str,
     code: &str,
     trace: &Path,
+    dtype: &str,
 ) -> Result<T, Failure> {
-    printed(what, &Command::new(program).args(["-c", code]).arg(trace).output()?)
+    printed(what, &Command::new(program).args(["-c", code]).arg(trace).arg(dtype).output()?)
 }
 
 /// The stages of a method, in the order of an iteration.
@@ -223,6 +273,12 @@ fn median(sides: &[Side], method: &str, stage: &str) -> Option<f64> {
     let values: Vec<f64> =
         sides.iter().filter_map(|side| side.methods[method][stage].as_f64()).collect();
     (!values.is_empty()).then(|| middle_of(values))
+}
+
+/// Floating-point operations that a stage asked for, the median of the rounds.
+fn flops_of(sides: &[Side], method: &str, stage: &str) -> f64 {
+    let of = |side: &Side| side.flops.get(method).and_then(|stages| stages[stage].as_f64());
+    middle_of(sides.iter().filter_map(of).collect())
 }
 
 fn totals(sides: &[Side], method: &str) -> Vec<f64> {
@@ -271,6 +327,8 @@ mod tests {
             peak_rss_bytes: Some(3 << 20),
             mean_kl: Vec::new(),
             capability: None,
+            flops: [("opd".to_owned(), json!({"train": 2e9, "score": 1e9}))].into_iter().collect(),
+            peak_gflops: Some(10.0),
         }
     }
 
@@ -283,6 +341,7 @@ mod tests {
         assert_eq!(median(&ours, "opd", "fork: score"), None);
         assert_eq!(stages(&ours, "opd"), ["score", "train"]);
         assert_eq!(peak(&ours), Some(3.0));
+        assert_eq!(flops_of(&ours, "opd", "train"), 2e9);
     }
 
     #[test]

@@ -20,27 +20,40 @@ fn rows(shape: &BenchShape) -> usize {
     }
 }
 
-pub(super) fn measure(shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
-    let format = WeightFormat::F32;
+pub(super) fn measure(
+    shape: &BenchShape,
+    format: WeightFormat,
+    repeats: usize,
+) -> Result<Measurement, Failure> {
     let result = bench::score_rows(shape, format, rows(shape), PROMPT, RESPONSE, repeats)?;
     Ok(result.into())
 }
 
 pub(super) fn peers(shape: &BenchShape, repeats: usize) -> Vec<Peer> {
-    let arguments = [
-        "--shape",
-        shape.name,
-        "--rows",
-        &rows(shape).to_string(),
-        "--repeats",
-        &repeats.to_string(),
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    vec![Peer {
-        name: "PyTorch f32",
+    torch(shape, rows(shape), PROMPT, RESPONSE, repeats)
+}
+
+/// PyTorch in both precisions.
+pub(super) fn torch(
+    shape: &BenchShape,
+    rows: usize,
+    prompt: usize,
+    response: usize,
+    repeats: usize,
+) -> Vec<Peer> {
+    let numbers = [("--rows", rows), ("--prompt", prompt), ("--response", response)];
+    let sizes = numbers.into_iter().chain([("--repeats", repeats)]);
+    let sizes: Vec<String> =
+        sizes.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect();
+    let peer = |name, dtype: &str| Peer {
+        name,
         needs: &[&["torch"], &["transformers"]],
         script: include_str!("../../../../../benches/peers/score.py"),
-        arguments,
-    }]
+        arguments: ["--shape", shape.name, "--dtype", dtype]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(sizes.clone())
+            .collect(),
+    };
+    vec![peer("PyTorch f32", "float32"), peer("PyTorch bf16", "bfloat16")]
 }

@@ -20,7 +20,7 @@ fn kv_per_token(model: &Model, shape: &ModelConfig) -> usize {
 fn bytes(weights: WeightsName) -> u64 {
     match weights {
         WeightsName::F32 => 4,
-        WeightsName::Bf16 => 2,
+        WeightsName::Bf16 | WeightsName::Bf16Dot => 2,
         WeightsName::Int8 => 1,
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn costs(path: &Path) -> Result<Vec<Cost>, Failure> {
         })
         .collect();
     let exact = open.load_as(WeightFormat::F32)?;
-    [WeightFormat::Bf16, WeightFormat::Int8]
+    [WeightFormat::Bf16, WeightFormat::Bf16Dot, WeightFormat::Int8]
         .into_iter()
         .map(|format| cost(&open, &exact, format, &rows))
         .collect()

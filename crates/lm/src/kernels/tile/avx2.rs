@@ -1,8 +1,8 @@
 //! The AVX2 form: up to six rows by one panel, or fewer rows by several.
 
 use std::arch::x86_64::{
-    _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_mul_ps,
-    _mm256_setzero_ps, _mm256_storeu_ps,
+    _mm256_add_ps, _mm256_broadcast_ss, _mm256_loadu_ps, _mm256_mul_ps, _mm256_setzero_ps,
+    _mm256_storeu_ps,
 };
 
 use super::{Element, Finish, PANEL, PREFETCH_BYTES, Panels, Rows, Side, prefetch};
@@ -120,8 +120,8 @@ impl<E: Element> Tile<'_, E> {
                     for (value, sums) in value.iter().zip(&mut sums) {
                         let value = _mm256_broadcast_ss(&*value.add(k));
                         for (sums, weights) in sums.iter_mut().zip(&weights) {
-                            sums[0] = _mm256_fmadd_ps(value, weights[0], sums[0]);
-                            sums[1] = _mm256_fmadd_ps(value, weights[1], sums[1]);
+                            sums[0] = E::multiply_add256(value, weights[0], sums[0]);
+                            sums[1] = E::multiply_add256(value, weights[1], sums[1]);
                         }
                     }
                     step = step.add(stored.step);

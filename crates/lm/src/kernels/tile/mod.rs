@@ -156,7 +156,12 @@ pub(crate) unsafe fn run<E: Element>(
         Kind::Avx2 => unsafe { avx2::run(rows, count, stored, panels, out, finish) },
         // SAFETY: as above, and the kind is proof of AVX-512.
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512 => unsafe { avx512::run(rows, count, stored, panels, out, finish) },
+        Kind::Avx512 if !(E::IS_PAIR && isa.multiplies_pairs()) => unsafe {
+            avx512::numbers::run(rows, count, stored, panels, out, finish);
+        },
+        // SAFETY: as above, and the processor was asked for its products of bf16 pairs.
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512 => unsafe { avx512::pairs::run(rows, count, stored, panels, out, finish) },
         // SAFETY: the caller's promises are this function's promises.
         #[cfg(target_arch = "aarch64")]
         Kind::Neon => unsafe { neon::run(rows, count, stored, panels, out, finish) },
@@ -191,12 +196,12 @@ unsafe fn portable<E: Element>(
                 for k in 0..stored.depth {
                     let step = blocks[k / stored.block_depth]
                         .add(offset + k % stored.block_depth * stored.step);
-                    let weights: [f32; PANEL] =
-                        std::array::from_fn(|column| (*step.add(E::slot(column))).widen());
+                    let weights: [E; PANEL] =
+                        std::array::from_fn(|column| *step.add(E::slot(column)));
                     for (row, sums) in sums[..height].iter_mut().enumerate() {
                         let value = *rows.first.add((first + row) * rows.stride + k);
                         for (sum, weight) in sums.iter_mut().zip(weights) {
-                            *sum = value.mul_add(weight, *sum);
+                            *sum = weight.multiply_add(value, *sum);
                         }
                     }
                 }
@@ -214,5 +219,57 @@ unsafe fn portable<E: Element>(
                 }
             }
         }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// A processor with AVX-512 may lack the instruction for pairs; this one may have it, and then no other test gets here.
+    #[test]
+    fn pairs_have_the_same_bits_with_and_without_the_instruction() {
+        let Some(isa) = Isa::available().into_iter().find(|isa| isa.kind() == Kind::Avx512) else {
+            return;
+        };
+        let (rows, depth, panels) = (30, 37, 3);
+        let mut word = 1_u32;
+        let mut pairs = |count: usize| -> Vec<u32> {
+            let mut number = || {
+                word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (word >> 8) as f32 / 8_388_608.0 - 1.0
+            };
+            let mut pair = || (number().to_bits() & 0xffff_0000) | (number().to_bits() >> 16);
+            (0..count).map(|_| pair()).collect()
+        };
+        let left: Vec<f32> = pairs(rows * depth).into_iter().map(f32::from_bits).collect();
+        let right = pairs(panels * depth * PANEL);
+        let block = [right.as_ptr()];
+        let stored = Panels {
+            blocks: &block,
+            block_depth: depth,
+            depth,
+            step: PANEL,
+            side: Side::Offset(depth * PANEL),
+        };
+        let from = Rows { first: left.as_ptr(), stride: depth };
+        let width = panels * PANEL;
+        let product = |work: &dyn Fn(Rows<*mut f32>)| {
+            let mut out = vec![f32::NAN; rows * width];
+            work(Rows { first: out.as_mut_ptr(), stride: width });
+            out.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+        };
+        // SAFETY: all rows and panels were made for these sizes, and the processor has AVX-512.
+        let [without, chosen, plain] = unsafe {
+            [
+                product(&|out| {
+                    avx512::numbers::run(from, rows, stored, panels, out, Finish::PLAIN);
+                }),
+                product(&|out| run(isa, from, rows, stored, panels, out, Finish::PLAIN)),
+                product(&|out| portable(from, rows, stored, panels, out, Finish::PLAIN)),
+            ]
+        };
+        assert_eq!(without, plain);
+        assert_eq!(chosen, plain);
     }
 }

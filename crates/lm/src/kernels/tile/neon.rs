@@ -1,8 +1,6 @@
 //! The NEON form: up to six rows by one panel, or fewer rows by several.
 
-use std::arch::aarch64::{
-    float32x4_t, vaddq_f32, vdupq_n_f32, vfmaq_n_f32, vld1q_f32, vmulq_f32, vst1q_f32,
-};
+use std::arch::aarch64::{float32x4_t, vaddq_f32, vdupq_n_f32, vld1q_f32, vmulq_f32, vst1q_f32};
 
 use super::{Element, Finish, PANEL, Panels, Rows, Side};
 
@@ -104,10 +102,10 @@ impl<E: Element> Tile<'_, E> {
                         *weights = E::load128(step.add(side * distance));
                     }
                     for (index, sums) in sums.iter_mut().enumerate() {
-                        let value = *rows.first.add((row + index) * rows.stride + k);
+                        let value = vdupq_n_f32(*rows.first.add((row + index) * rows.stride + k));
                         for (sums, weights) in sums.iter_mut().zip(&weights) {
                             for (sum, &weight) in sums.iter_mut().zip(weights) {
-                                *sum = vfmaq_n_f32(*sum, weight, value);
+                                *sum = E::multiply_add128(value, weight, *sum);
                             }
                         }
                     }
