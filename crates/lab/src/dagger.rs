@@ -143,12 +143,16 @@ impl Rollouts {
         let style = config.prompt_style();
         for turn in &episode.turns {
             let past = &episode.past[..turn.number.min(episode.past.len())];
-            // A model that is stuck repeats the same turn; one label is enough.
-            let stuck = past.last().is_some_and(|last| {
-                last.observation == turn.view.observation
-                    && Some(&*last.action) == turn.action.as_deref()
-            });
-            if stuck {
+            // Once all steps that a prompt shows are the same, the next prompt is the same, and one label is enough.
+            let repeated = past
+                .iter()
+                .rev()
+                .take_while(|step| {
+                    step.observation == turn.view.observation
+                        && Some(&*step.action) == turn.action.as_deref()
+                })
+                .count();
+            if repeated > config.history.max(1) {
                 continue;
             }
             let window = Window::new(&turn.view, past, config.history);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lens_engine::native::{LearnerOptions, NativeLearner};
+use lens_engine::native::{LearnerOptions, NativeLearner, NativePolicy};
 use lens_engine::{Codec, EngineError, LearnReport, Message};
 use lens_env::Benchmark;
 use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
@@ -79,7 +79,13 @@ impl Builder<'_> {
         let seed = self.corpus.seed + index as u64;
         let rollouts;
         if stage.dagger_games > 0 {
-            rollouts = self.rollouts(&mut learner, stage.dagger_games, index)?;
+            let player = match &stage.dagger_player {
+                Some(name) => {
+                    NativePolicy::load(&directory.with_file_name(name), WeightFormat::F32)?
+                }
+                None => learner.snapshot()?,
+            };
+            rollouts = self.rollouts(&player, stage.dagger_games, index)?;
             on_rollouts(&rollouts);
             let corrections = stage.select(&rollouts.samples);
             // As many demonstrations as corrections.
@@ -135,7 +141,7 @@ impl Builder<'_> {
 
     fn rollouts(
         &self,
-        learner: &mut NativeLearner,
+        player: &NativePolicy,
         games: usize,
         index: usize,
     ) -> Result<Rollouts, LabError> {
@@ -144,8 +150,7 @@ impl Builder<'_> {
         key.open().shuffle(&mut tasks);
         tasks.truncate(games);
         let config = dagger::rollout_config(self.benchmark, &self.corpus);
-        let policy = learner.snapshot()?;
-        dagger::rollouts(&config, &policy, &tasks, index as u64, &self.corpus)
+        dagger::rollouts(&config, player, &tasks, index as u64, &self.corpus)
     }
 }
 

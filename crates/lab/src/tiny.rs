@@ -49,6 +49,7 @@ pub fn model(name: &str, mixture: &[SampleKind]) -> Model {
             lr: 1e-2,
             prompt_weight: 0.1,
             dagger_games: 0,
+            dagger_player: None,
         }],
     }
 }

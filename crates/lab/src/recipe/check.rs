@@ -43,8 +43,9 @@ impl Recipe {
                 return Err(LabError::bad(format!("{at}.name"), message));
             }
             model.check(&at)?;
+            let before = &self.models[..index];
             if let Some(other) = &model.starts_from {
-                let before = self.models[..index].iter().find(|before| before.name == *other);
+                let before = before.iter().find(|before| before.name == *other);
                 let key = format!("{at}.starts_from");
                 match before {
                     None => {
@@ -66,6 +67,12 @@ impl Recipe {
                     return Err(LabError::bad(format!("{at}.mixture"), message));
                 }
                 self.check_mixture(stage, &format!("{at}.mixture"))?;
+                if let Some(player) = &stage.dagger_player
+                    && !before.iter().any(|model| model.name == *player)
+                {
+                    let message = format!("names `{player}`, which is no model before this one");
+                    return Err(LabError::bad(format!("{at}.dagger_player"), message));
+                }
             }
         }
         Ok(())
@@ -222,7 +229,10 @@ mod tests {
     #[test]
     fn a_value_out_of_bounds_is_refused_by_its_key() {
         type Change = (&'static str, fn(&mut Recipe));
-        let changes: [Change; 11] = [
+        let changes: [Change; 12] = [
+            ("`model[0].stage[1].dagger_player`", |recipe| {
+                recipe.models[0].stages[1].dagger_player = Some("student-small".to_owned());
+            }),
             ("`model[0].starts_from`", |recipe| {
                 recipe.models[0].starts_from = Some("student-small".to_owned());
             }),

@@ -139,6 +139,10 @@ pub struct Stage {
     /// these games (DAgger).
     #[serde(default)]
     pub dagger_games: usize,
+    /// The finished model that plays those games instead: a teacher learns to correct a student where the student ends
+    /// up. It must come before this model in the recipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dagger_player: Option<String>,
 }
 
 impl Stage {
