@@ -204,7 +204,7 @@ fn a_configuration_that_init_wrote_is_checked_evaluated_and_trained_on() {
         "--set",
         "seeds=[1]",
         "--set",
-        "eval.max_tokens=16",
+        "eval.max_tokens=64",
     ]);
     assert!(told.contains("\"split\": \"test\"") && told.contains("\"test-2\""), "{told}");
     let output = format!("output={}", runs.display());
@@ -217,10 +217,10 @@ fn a_configuration_that_init_wrote_is_checked_evaluated_and_trained_on() {
         "task.turn_limit=3",
         "rollout.batch_size=2",
         "rollout.max_prompt_tokens=1500",
-        "rollout.max_response_tokens=16",
+        "rollout.max_response_tokens=64",
         "train.steps=1",
         "train.batch_size=2",
-        "eval.max_tokens=16",
+        "eval.max_tokens=64",
         "eval.tasks_during_training=1",
         "prompt.parser=json",
         &output,
@@ -306,7 +306,7 @@ fn a_served_benchmark_is_evaluated_as_the_one_in_process() {
         "task.train_split=train",
         "task.eval_splits=[\"valid_unseen\"]",
         "task.turn_limit=6",
-        "eval.max_tokens=24",
+        "eval.max_tokens=64",
     ];
     let evaluated = |settings: &[&str]| -> serde_json::Value {
         let mut all = vec!["eval", "assets/lab/student-large", "--limit", "4", "--format", "json"];

@@ -108,7 +108,7 @@ mod tests {
             samples(&with).into_iter().partition(|one| one.kind == SampleKind::Corrupted);
         assert_eq!(others, samples(&without));
         let acts: Vec<_> = others.iter().filter(|one| one.kind == SampleKind::Act).collect();
-        assert!(2 * wrong.len() > acts.len(), "{} of {}", wrong.len(), acts.len());
+        assert!(3 * wrong.len() > acts.len(), "{} of {}", wrong.len(), acts.len());
         for wrong in &wrong {
             let act = acts.iter().find(|act| act.message == wrong.message).expect("the same turn");
             assert_ne!(act.answer, wrong.answer);

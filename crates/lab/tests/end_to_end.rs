@@ -70,13 +70,13 @@ fn config(output: &Path, name: &str, overrides: &[&str]) -> Config {
         "locate.residence=2",
         "rollout.batch_size=4",
         "rollout.max_prompt_tokens=1500",
-        "rollout.max_response_tokens=24",
+        "rollout.max_response_tokens=64",
         "train.batch_size=6",
         "train.steps=4",
         "train.save_interval=1",
         "train.eval_interval=100",
         "train.keep_checkpoints=10",
-        "eval.max_tokens=24",
+        "eval.max_tokens=64",
         "eval.tasks_during_training=2",
         "optimizer.lr=1e-3",
         "task.eval_splits=[\"valid_unseen\"]",
@@ -550,4 +550,17 @@ fn a_stage_with_dagger_rollouts_trains_on_the_experts_corrections() {
     assert_ne!(std::fs::read(path.join("model.safetensors")).expect("weights"), before);
     let missing = builder.run_stage(&model, 2, &path, |_| {}, |_, _| {}).expect_err("no stage 3");
     assert!(missing.to_string().contains("no stage 3"), "{missing}");
+
+    // Another model that starts from this one and is corrected where this one ends up.
+    let mut other = tiny::model("other", &kinds);
+    other.starts_from = Some("teacher".to_owned());
+    let stage = Stage { dagger_player: Some("teacher".to_owned()), ..model.stages[1].clone() };
+    other.stages = vec![Stage { steps: 1, lr: 1e-9, ..stage }];
+    let mut games = 0;
+    let on_rollouts = |rollouts: &Rollouts| games = rollouts.games;
+    let beside = folder.path().join("other");
+    builder.run_stage(&other, 0, &beside, on_rollouts, |_, _| {}).expect("it trains");
+    assert_eq!(games, 8);
+    let weights = |folder: &Path| std::fs::read(folder.join("model.safetensors")).expect("weights");
+    assert!(weights(&beside) == weights(&path), "a step of 1e-9 is lost in bfloat16");
 }

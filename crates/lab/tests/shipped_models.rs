@@ -45,17 +45,20 @@ fn bytes(folder: &Path) -> u64 {
 #[test]
 fn all_of_them_fit_into_the_budget_and_match_the_recipe() {
     assert!(bytes(&assets()) < BUDGET, "{} bytes", bytes(&assets()));
-    let tokenizer = |folder: &Path| std::fs::read(folder.join("tokenizer.json")).expect("a file");
-    let shared = tokenizer(&assets());
+    let tokenizer = |name: &str| {
+        std::fs::read(assets().join(name).join("tokenizer.json")).expect("a tokenizer")
+    };
     let recipe = Recipe::shipped("alfworld").expect("it is shipped");
-    for model in &recipe.models {
-        let folder = assets().join(&model.name);
-        let checkpoint = Checkpoint::open(&folder).expect("it is whole");
+    for name in ["teacher", "student-small", "student-large"] {
+        let model = recipe.models.iter().find(|model| model.name == name).expect("a recipe");
+        let checkpoint = Checkpoint::open(&assets().join(name)).expect("it is whole");
         let config = model.config(recipe.tokenizer.vocab_size);
-        assert_eq!(checkpoint.files.config, config, "{}", model.name);
+        assert_eq!(checkpoint.files.config, config, "{name}");
         checkpoint.read_parameters().expect("every weight is finite");
-        assert!(tokenizer(&folder) == shared, "{} has another vocabulary", model.name);
+        assert!(tokenizer(name) == tokenizer(""), "{name} has another vocabulary");
     }
+    // The Qwen2.5 pair was built with former texts and has a vocabulary of its own.
+    assert!(tokenizer("teacher-qwen2.5") == tokenizer("student-qwen2.5"));
 }
 
 /// Success rate in percent on the first games of the unseen houses.
@@ -84,8 +87,8 @@ fn the_teachers_play_well_and_the_students_poorly() {
     // Sixty games say it to within ten percent or so.
     // The Qwen2.5 teacher has to be small for all to fit into the budget, and plays less well.
     for (model, aim) in [
-        ("student-small", 5.0..=32.0),
-        ("student-large", 20.0..=55.0),
+        ("student-small", 5.0..=25.0),
+        ("student-large", 20.0..=60.0),
         ("teacher-qwen2.5", 25.0..=60.0),
         ("student-qwen2.5", 2.0..=25.0),
     ] {
@@ -108,8 +111,8 @@ fn the_teacher_sees_what_is_wrong_and_the_student_does_what_it_is_told() {
     let played = dagger::rollouts(&config, &student, &tasks, 0, &options).expect("it plays");
     let report = teacher_critiques(&teacher, &played.critiques).expect("it answers");
     assert!(report.plans > 60, "{report:?}");
-    assert!(4 * report.named > report.plans, "{report:?}");
-    assert!(5 * report.approved < 2 * report.plans, "{report:?}");
+    assert!(2 * report.named > report.plans, "{report:?}");
+    assert!(5 * report.approved < report.plans, "{report:?}");
     let report = followed_critiques(&student, &played.critiques).expect("it answers");
     assert!(report.plans > 60 && 3 * report.followed > 2 * report.plans, "{report:?}");
 }

@@ -236,14 +236,14 @@ mod tests {
             ("`model[0].starts_from`", |recipe| {
                 recipe.models[0].starts_from = Some("student-small".to_owned());
             }),
-            ("`model[1].starts_from`", |recipe| {
-                recipe.models[1].starts_from = Some("teacher".to_owned());
+            ("`model[4].starts_from`", |recipe| {
+                recipe.models[4].starts_from = Some("teacher".to_owned());
             }),
             ("`corpus.critique`", |recipe| recipe.corpus.critique = 1.5),
             ("`corpus.corrupted`", |recipe| recipe.corpus.corrupted = f64::NAN),
             ("`tokenizer.vocab_size`", |recipe| recipe.tokenizer.vocab_size = 10),
             ("`optimizer.warmup`", |recipe| recipe.optimizer.warmup = -0.1),
-            ("`model[1].kv_heads`", |recipe| recipe.models[1].kv_heads = 2),
+            ("`model[1].kv_heads`", |recipe| recipe.models[1].kv_heads = 4),
             ("`model[2].name`", |recipe| recipe.models[2].name = "../teacher".to_owned()),
             ("`model[4].name`", |recipe| recipe.models[4].name = "teacher".to_owned()),
             ("`model[0].stage[1].lr`", |recipe| recipe.models[0].stages[1].lr = 0.0),

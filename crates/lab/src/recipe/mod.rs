@@ -248,7 +248,7 @@ mod tests {
         recipe.set_dagger_games(5);
         let games: Vec<usize> =
             recipe.models[0].stages.iter().map(|stage| stage.dagger_games).collect();
-        // Exercises are no play, and in the second stage the model still learns the language.
-        assert_eq!(games, [0, 0, 5]);
+        // Exercises and drills are no play, and in the second stage the model still learns the language.
+        assert_eq!(games, [0, 0, 0, 5]);
     }
 }

@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn a_missing_key_and_a_wrong_type_are_named() {
-        let message = refused(("vocab_size = 2048", ""));
+        let message = refused(("vocab_size = 3072", ""));
         assert!(message.contains("`tokenizer`") && message.contains("`vocab_size`"), "{message}");
-        let message = refused(("vocab_size = 2048", "vocab_size = \"many\""));
+        let message = refused(("vocab_size = 3072", "vocab_size = \"many\""));
         assert!(message.contains("`tokenizer.vocab_size`"), "{message}");
         let message = refused(("[\"exercise\"]", "[\"homework\"]"));
         assert!(message.contains("mixture[0]") && message.contains("homework"), "{message}");
