@@ -349,7 +349,7 @@ batch_size = 4
 lr = 1e-3
 
 [[model.stage]]
-mixture = ["act", "corrupted"]
+mixture = ["act", "critique"]
 {steps}
 batch_size = 4
 lr = 1e-3

@@ -32,7 +32,7 @@ Examples:
 pub(crate) enum Lab {
     /// Train a tokenizer, teachers and students from scratch, as a recipe says.
     Build(BuildArgs),
-    /// Run the method for a while and compare what its records show with what they should show
+    /// Run the method for a while and compare its records with what they should show
     Check(CheckArgs),
     /// Print samples that a recipe trains on
     Samples(SamplesArgs),

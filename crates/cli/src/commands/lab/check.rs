@@ -26,7 +26,7 @@ use crate::progress::TrainingBar;
 use crate::run_seed::run_seed;
 use crate::values::at_least_one;
 
-/// Run the method for a while and compare what its records show with what they should show
+/// Run the method for a while and compare its records with what they should show
 ///
 /// Prints a table with an aim per row. The exit code is 0 whatever the rows say, unless --strict is given.
 #[derive(Debug, clap::Args)]
