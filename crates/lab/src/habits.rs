@@ -124,15 +124,13 @@ pub fn reworded(
     let mut text = String::with_capacity(thought.len() + 16);
     let mut rest = thought;
     while let Some(first) = rest.chars().next() {
-        match rewordings.iter().find(|(phrase, _)| rest.starts_with(phrase)) {
-            Some((phrase, other)) => {
-                text.push_str(if draws.uniform() < share { other } else { phrase });
-                rest = &rest[phrase.len()..];
-            }
-            None => {
-                text.push(first);
-                rest = &rest[first.len_utf8()..];
-            }
+        let found = rewordings.iter().find(|(phrase, _)| rest.starts_with(phrase));
+        if let Some((phrase, other)) = found {
+            text.push_str(if draws.uniform() < share { other } else { phrase });
+            rest = &rest[phrase.len()..];
+        } else {
+            text.push(first);
+            rest = &rest[first.len_utf8()..];
         }
     }
     text

@@ -258,19 +258,18 @@ impl Shared {
         let folder = Run::folder(config, job.seed);
         let begun = begun(config, &folder)?;
         let file = result_file(&folder, "final", self.limit);
-        let mut result = match begun.then(|| finished(&file)).flatten() {
-            Some(result) => result,
-            None => {
-                let opening = if begun { Opening::Resume } else { Opening::New };
-                let (_, finish) =
-                    run_seed(config, job.seed, opening, &self.stop, progress, |progress, run| {
-                        progress.reached(run.step());
-                    })?;
-                if finish == Finish::Interrupted {
-                    return Err(interrupted());
-                }
-                self.evaluated(config, job.seed, &folder, &file)?
+        let mut result = if let Some(result) = begun.then(|| finished(&file)).flatten() {
+            result
+        } else {
+            let opening = if begun { Opening::Resume } else { Opening::New };
+            let (_, finish) =
+                run_seed(config, job.seed, opening, &self.stop, progress, |progress, run| {
+                    progress.reached(run.step());
+                })?;
+            if finish == Finish::Interrupted {
+                return Err(interrupted());
             }
+            self.evaluated(config, job.seed, &folder, &file)?
         };
         if let Some(data) = &self.official {
             let file = result_file(&folder, "official", self.limit);
