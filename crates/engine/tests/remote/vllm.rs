@@ -179,11 +179,11 @@ fn trap_9_the_number_for_nothing_is_not_a_log_probability() {
 }
 
 #[test]
-fn a_token_that_is_padding_never_reaches_the_codec() {
+fn a_token_beyond_the_vocabulary_never_reaches_the_codec() {
     let spoil = |_: &crate::server::Request, mut answer: Value| {
         if answer["choices"][0]["token_ids"].as_array().is_some_and(|tokens| tokens.len() > 1) {
-            answer["choices"][0]["token_ids"][1] = json!(2047);
-            answer["choices"][0]["logprobs"]["content"][1]["token_id"] = json!(2047);
+            answer["choices"][0]["token_ids"][1] = json!(3072);
+            answer["choices"][0]["logprobs"]["content"][1]["token_id"] = json!(3072);
         }
         Ok(answer)
     };
