@@ -98,6 +98,8 @@ fn memory_is_within_15_percent_of_a_real_run() {
             format!("memory.budget={budget}"),
             "method=opd".to_owned(),
             "task.turn_limit=20".to_owned(),
+            "rollout.batch_size=4".to_owned(),
+            "train.batch_size=64".to_owned(),
             "train.steps=1".to_owned(),
             "eval.tasks_during_training=1".to_owned(),
         ];

@@ -76,6 +76,49 @@ fn a_sweep_prints_the_table_and_does_not_repeat_itself() {
 }
 
 #[test]
+fn a_kept_result_stands_for_its_run_and_for_no_other() {
+    let results = path("kept-results");
+    let sweep = |name: &str, more: &[&str]| {
+        let mut command = lens("sweep");
+        command.args(settings(folder())).args(sets(&[name, "train.steps=2", "seeds=[7]"]));
+        command.args(sets(more)).args(["--methods", "opd", "--limit", "2", "--results", &results]);
+        command.args(["--variant", "still:method=opd,optimizer.lr=1e-9", "--format", "json"]);
+        run(&mut command)
+    };
+    let (code, first, stderr) = sweep("name=kept", &[]);
+    assert_eq!(code, 0, "{stderr}");
+    let table: serde_json::Value = serde_json::from_str(&first).expect("JSON");
+    let methods: Vec<_> =
+        table["rows"].as_array().expect("rows").iter().map(|row| row["method"].as_str()).collect();
+    assert_eq!(methods, [None, Some("opd"), Some("still")]);
+    let files = ["before", "opd", "still"].map(|row| format!("kept-student-small-{row}"));
+    for row in &files {
+        let size = std::fs::metadata(Path::new(&results).join(row).join("seed-7.json"));
+        assert!(size.expect("a result").len() < 4096, "results are small");
+        std::fs::remove_dir_all(folder().join(row)).expect("the run's folder was there");
+    }
+
+    let (code, again, stderr) = sweep("name=kept", &[]);
+    assert_eq!((code, again), (0, first), "the results stand for the runs: {stderr}");
+    assert!(files.iter().all(|row| !folder().join(row).exists()), "nothing was trained again");
+
+    let (code, _, stderr) = sweep("name=kept", &["optimizer.lr=2e-3"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("seed-7.json is a result of another run: `optimizer.lr` was"));
+
+    let file = Path::new(&results).join(&files[0]).join("seed-7.json");
+    let text = std::fs::read_to_string(&file).expect("a result");
+    let other: String = text.replacen("\"student\":\"", "\"student\":\"0", 1);
+    std::fs::write(&file, other).expect("it is written");
+    let (code, _, stderr) = sweep("name=kept", &[]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("the student was another model"), "{stderr}");
+    std::fs::write(&file, "{").expect("it is written");
+    let (code, _, stderr) = sweep("name=kept", &[]);
+    assert!(code == 1 && stderr.contains("is not a result of a sweep"), "{stderr}");
+}
+
+#[test]
 fn quickstart_compares_draws_and_reuses_what_is_there() {
     let out = path("quick");
     let quickstart = |more: &[&str]| {
@@ -318,7 +361,7 @@ fn an_examination_counts_every_turn_once() {
     assert!(stdout.contains("the teacher's critique names the right action"), "{stdout}");
     let (code, _, stderr) = examine(&["--teacher", "nowhere"]);
     assert!(code == 1 && stderr.contains("nowhere"), "{stderr}");
-    let (code, _, stderr) = examine(&["--benchmark", "scienceworld"]);
+    let (code, _, stderr) = examine(&["--benchmark", "openenv"]);
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("no expert"), "{stderr}");
 }

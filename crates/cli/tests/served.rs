@@ -85,7 +85,7 @@ fn a_run_with_a_served_teacher() {
     let metrics = std::fs::read_to_string(folder.path().join("laboratory/seed-42/metrics.jsonl"))
         .expect("written");
     assert!(metrics.contains("top_k"), "the divergence is recorded");
-    let native = words(&["name=native", "optimizer.lr=1e-4"]);
+    let native = words(&["name=native", "optimizer.lr=5e-6"]);
     let (code, text) = lens(&command(&["train"], folder.path(), &native));
     assert_eq!(code, Some(0), "{text}");
     let run = |name: &str| folder.path().join(name).join("seed-42").display().to_string();

@@ -94,6 +94,8 @@ pub struct Laboratory {
     pub kinds: Names,
     /// Whether all things have numbered names ("desk 1"), so that a tokenizer can learn the names.
     pub numbered_names: bool,
+    /// Whether observations are pages with marked buttons, so that a tokenizer can keep their texts apart.
+    pub marked_pages: bool,
     /// Whether further sets of tasks can be generated from a seed.
     pub generated: bool,
 }

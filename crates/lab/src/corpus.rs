@@ -91,6 +91,10 @@ pub struct Corpus {
     pub instruction_following: f64,
     /// The longest demonstration, in turns.
     pub turn_limit: usize,
+    /// Past steps shown in every prompt; the benchmark's number if it is not set. A run sets `rollout.history` and
+    /// `eval.history` to the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<usize>,
 }
 
 impl Corpus {
@@ -107,6 +111,7 @@ impl Corpus {
             critique: 0.0,
             instruction_following: 0.0,
             turn_limit,
+            history: None,
         }
     }
 

@@ -33,8 +33,8 @@ pub struct Demonstrated {
     pub turns: Vec<Turn>,
 }
 
-/// Samples and turns from demonstrations of `tasks`, one stream of draws per task. The expert demonstrates; a benchmark
-/// without an expert gives its reference solutions. A task that has neither gives nothing.
+/// Samples and turns from demonstrations of `tasks`, one stream of draws per task. The expert demonstrates; where there is
+/// none, or where it does not know the task, the reference solution does. A task that has neither gives nothing.
 pub fn demonstrations(
     benchmark: &Arc<dyn Benchmark>,
     tasks: &[Task],
@@ -46,24 +46,30 @@ pub fn demonstrations(
         .map(|(number, task)| {
             let stream =
                 |branch| StreamKey::new(options.seed, 0, number as u64, Purpose::Data, branch);
-            let mut draws = stream(0).open();
+            let reference = |draws: &mut Stream| {
+                let samples = reference_episode(benchmark, task, options, draws)?;
+                Ok(Demonstrated { samples, turns: Vec::new() })
+            };
             match benchmark.expert() {
                 Some(expert) => {
                     let episode = ExpertEpisode {
                         style: &benchmark.profile().prompt,
                         expert: &*expert,
                         options,
-                        draws,
+                        draws: stream(0).open(),
                         corrupted_draws: stream(4).open(),
                         wording_draws: stream(6).open(),
                         demonstrated: Demonstrated::default(),
                     };
-                    episode.play(&mut *benchmark.clone().environment()?, task)
+                    let played = episode.play(&mut *benchmark.clone().environment()?, task)?;
+                    // An expert may know some kinds of task only.
+                    if played.samples.is_empty() {
+                        reference(&mut stream(8).open())
+                    } else {
+                        Ok(played)
+                    }
                 }
-                None => Ok(Demonstrated {
-                    samples: reference_episode(benchmark, task, options, &mut draws)?,
-                    turns: Vec::new(),
-                }),
+                None => reference(&mut stream(0).open()),
             }
         })
         .collect();
@@ -305,6 +311,11 @@ fn random_command(actions: &Actions, draws: &mut Stream) -> Option<String> {
             let index = draws.below(commands.len() as u64)?;
             commands.get(index as usize).cloned()
         }
-        Actions::Templates { .. } | Actions::Free => None,
+        Actions::Templates { templates, objects } => {
+            let template = templates.get(draws.below(templates.len() as u64)? as usize)?;
+            let object = objects.get(draws.below(objects.len() as u64)? as usize)?;
+            Some(template.replace("OBJ", object))
+        }
+        Actions::Free => None,
     }
 }

@@ -126,7 +126,12 @@ impl Builder<'_> {
             format: WeightFormat::F32,
             loss: Loss::default(),
             optimizer: self.optimizer.adamw(),
-            training: TrainerOptions::default(),
+            // Sums over other micro-batches round otherwise, and the shipped models were built with these.
+            training: TrainerOptions {
+                micro_batch_tokens: 4096,
+                logit_bytes: 256 << 20,
+                ..TrainerOptions::default()
+            },
         }
     }
 

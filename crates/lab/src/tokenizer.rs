@@ -74,10 +74,18 @@ fn leaves(value: &serde_json::Value, key: &str, found: &mut Vec<(String, serde_j
     }
 }
 
-/// ALFWorld numbers every object ("cup 1"), so object names can be recognized and kept as single tokens. Other benchmarks
-/// do not; their texts are split at punctuation.
+/// ALFWorld numbers every object ("cup 1"), so object names can be recognized and kept as single tokens. ScienceWorld's
+/// prompts list them. WebShop's pages are split at the marks of their buttons, other texts at punctuation.
 pub fn splitting(profile: &Profile) -> Splitting {
-    if profile.laboratory.numbered_names { Splitting::Commands } else { Splitting::Clauses }
+    if profile.laboratory.numbered_names {
+        Splitting::Commands
+    } else if profile.laboratory.marked_pages {
+        Splitting::Pages
+    } else if profile.prompt.template.contains("{objects}") {
+        Splitting::Items
+    } else {
+        Splitting::Clauses
+    }
 }
 
 /// Trains a tokenizer on a part of the samples and of the turns, and returns its `tokenizer.json`.
@@ -102,22 +110,26 @@ pub fn train(
         // The critique in a prompt is an answer.
         let prompt = sample.message.split("\n\n").filter(|part| !critiques.contains(part));
         texts.push(prompt.collect::<Vec<_>>().join("\n\n"));
-        texts.push(apart(&sample.answer));
+        texts.push(apart(&sample.answer, splitting));
     }
     let mut draws = StreamKey::new(0, 0, 0, Purpose::Data, 7).open();
     for turn in turns.iter().step_by(stride(turns.len(), settings)) {
         for decision in std::iter::once(&turn.right).chain(turn.lapses.all()) {
             let thought = reworded(&decision.thought, turn.rewordings, 1.0, &mut draws);
-            texts.push(apart(&thought));
-            texts.push(apart(&decision.thought));
+            texts.push(apart(&thought, splitting));
+            texts.push(apart(&decision.thought, splitting));
         }
     }
     Ok(train_bpe_with(&texts, settings.vocab_size, &chatml_tokens(), splitting)?)
 }
 
-/// A text whose words no token can join: numbers end tokens in every splitting.
-fn apart(text: &str) -> String {
-    words(text).join("0")
+/// A text whose words no token can join: numbers end tokens, and brackets those of pages.
+fn apart(text: &str, splitting: Splitting) -> String {
+    match splitting {
+        // So often that words of answers become tokens before parts of the phrases of pages do.
+        Splitting::Pages => format!("{}]", words(text).join("]")).repeat(30),
+        _ => words(text).join("0"),
+    }
 }
 
 fn stride(count: usize, settings: Tokenizer) -> usize {

@@ -9,10 +9,12 @@ use lens_engine::native::{LearnerOptions, NativeEngine, NativePolicy};
 use lens_engine::{Call, GenerateCall, ObservedEngine, Observer, Sampling};
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
+use lens_lab::build::open_set;
 use lens_lab::corpus::{Corpus, CorpusOptions};
 use lens_lab::critique::{followed_critiques, teacher_critiques};
 use lens_lab::dagger;
 use lens_lab::recipe::Recipe;
+use lens_lab::tokenizer::TokenizerOrigin;
 use lens_lm::checkpoint::Checkpoint;
 use lens_lm::kernels::packed::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
@@ -59,6 +61,57 @@ fn all_of_them_fit_into_the_budget_and_match_the_recipe() {
     }
     // The Qwen2.5 pair was built with former texts and has a vocabulary of its own.
     assert!(tokenizer("teacher-qwen2.5") == tokenizer("student-qwen2.5"));
+}
+
+#[test]
+fn the_scienceworld_pair_matches_its_recipe_and_shares_a_vocabulary() {
+    let folder = assets().join("scienceworld");
+    let recipe = Recipe::shipped("scienceworld").expect("it is shipped");
+    let shared = std::fs::read(folder.join("tokenizer.json")).expect("a tokenizer");
+    for name in ["teacher", "student-small"] {
+        let model = recipe.models.iter().find(|model| model.name == name).expect("a recipe");
+        let checkpoint = Checkpoint::open(&folder.join(name)).expect("it is whole");
+        assert_eq!(checkpoint.files.config, model.config(recipe.tokenizer.vocab_size), "{name}");
+        checkpoint.read_parameters().expect("every weight is finite");
+        let own = std::fs::read(folder.join(name).join("tokenizer.json")).expect("a tokenizer");
+        assert!(own == shared, "{name} has another vocabulary");
+    }
+    // A later build into the folder reuses the tokenizer only if the recipe still is the one it was made from.
+    let origin = std::fs::read(folder.join("tokenizer-origin.json")).expect("a record");
+    let origin: TokenizerOrigin = serde_json::from_slice(&origin).expect("a record");
+    assert_eq!(origin, TokenizerOrigin::new(&recipe, 1));
+}
+
+#[test]
+fn the_webshop_pair_matches_its_recipe_and_configuration_and_the_teacher_shops_better() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = root.join("configs/laboratory-webshop.toml");
+    let config = resolve(&[file], &[]).expect("it is right").config;
+    let recipe = Recipe::shipped("webshop").expect("it is shipped");
+    assert_eq!(Some(config.rollout.history), recipe.corpus.history);
+    assert_eq!(config.eval.history, config.rollout.history);
+    let tokenizer = std::fs::read(assets().join("webshop/tokenizer.json")).expect("it is shipped");
+    let benchmark = open_set("webshop", &[], 1, 0).expect("it is built in");
+    let score = |name: &str| {
+        let folder = root.join(format!("assets/lab/webshop/{name}"));
+        let model = recipe.models.iter().find(|model| model.name == name).expect("a recipe");
+        let checkpoint = Checkpoint::open(&folder).expect("it is whole");
+        assert_eq!(checkpoint.files.config, model.config(recipe.tokenizer.vocab_size), "{name}");
+        assert!(bytes(&folder) < 5_950_000, "{name}: {} bytes", bytes(&folder));
+        let own = std::fs::read(folder.join("tokenizer.json")).expect("a tokenizer");
+        assert!(own == tokenizer, "{name} has another vocabulary");
+        let policy = NativePolicy::load(&folder, WeightFormat::F32).expect("it loads");
+        let mut tasks = benchmark.tasks("test").expect("a split");
+        tasks.truncate(16);
+        let evaluator =
+            evaluator(&config, &rollout_config(&config, &benchmark).expect("a sound prompt"));
+        let result = evaluator.evaluate(&policy, "test", &tasks, 1, 0, |_| {}).expect("it plays");
+        result.all.success_rate
+    };
+    assert_eq!(config.student.path, Path::new("assets/lab/webshop/student-small"));
+    assert_eq!(config.teacher.path, Path::new("assets/lab/webshop/teacher"));
+    let (teacher, student) = (score("teacher"), score("student-small"));
+    assert!(teacher > student, "{teacher} and {student} % of sixteen tasks");
 }
 
 /// Success rate in percent on the first games of the unseen houses.

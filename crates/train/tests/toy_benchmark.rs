@@ -45,6 +45,7 @@ const PROFILE: Profile = Profile {
         held_out_split: Cow::Borrowed("large"),
         kinds: names![],
         numbered_names: false,
+        marked_pages: false,
         generated: false,
     },
 };

@@ -31,6 +31,7 @@ const PROFILE: Profile = Profile {
         held_out_split: Cow::Borrowed("train"),
         kinds: names![],
         numbered_names: false,
+        marked_pages: false,
         generated: false,
     },
 };

@@ -1,6 +1,8 @@
 //! `lens sweep`: methods x seeds x students, and the paper's table of them.
 
 mod compare;
+mod contender;
+mod kept;
 mod plan;
 mod table;
 
@@ -11,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lens_config::{Config, changes, resolve};
+use lens_env::Benchmark;
 use lens_opd::methods::MethodName;
+use lens_records::metrics::SpentTokens;
 use lens_train::evaluate::Evaluation;
 use lens_train::files::write_atomically;
 use lens_train::run::{evaluator, rollout_config};
@@ -26,6 +30,7 @@ use crate::progress::{SweepBar, SweepRun};
 use crate::results::{Results, newest_model, open_run};
 use crate::run_seed::run_seed;
 use crate::values::{at_least_one, method};
+use contender::Contender;
 use table::Table;
 
 /// Train every method on every student with every seed and print the paper's table
@@ -37,6 +42,8 @@ use table::Table;
 Examples:
   lens sweep configs/laboratory.toml --jobs 2
   lens sweep configs/laboratory.toml --methods opd,lens --set seeds=[1,2,3] --format markdown
+  lens sweep configs/laboratory.toml --methods opd,lens --ablations --against lens
+  lens sweep configs/laboratory.toml --methods lens --variant long:validate.continuation_turns=8
   lens sweep configs/laboratory.toml --methods opd,lens --plan --difference 3")]
 pub(crate) struct Sweep {
     #[command(flatten)]
@@ -44,15 +51,24 @@ pub(crate) struct Sweep {
     /// The methods; all of them by default.
     #[arg(long, value_delimiter = ',', value_name = "METHOD", value_parser = method())]
     methods: Vec<MethodName>,
+    /// Also train the five ablations of LENS-OPD in the paper's table 3.
+    #[arg(long)]
+    ablations: bool,
+    /// Also train the configuration's method with other settings, as a row of its own; may be given several times.
+    #[arg(long = "variant", value_name = "NAME:KEY=VALUE,...")]
+    variants: Vec<String>,
     /// The students' directories; the configuration's student by default.
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     students: Vec<PathBuf>,
-    /// Play only the first N tasks of each split in the final evaluation.
+    /// Play only the first N tasks of each split in the final evaluation; official ones are always played in full.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// Also play the benchmark's official data in the final evaluation: a folder or an archive. It is never trained on.
     #[arg(long, value_name = "PATH")]
     official: Option<PathBuf>,
+    /// Also keep every run's result in this folder, a few kB each, and take over those it has instead of training again.
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
     /// Runs side by side, which share the cores. Results do not depend on it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
@@ -74,7 +90,8 @@ pub(crate) struct Sweep {
 #[derive(Debug, Clone)]
 struct Job {
     student: String,
-    method: MethodName,
+    /// `None` for the student before training.
+    contender: Option<Contender>,
     seed: u64,
     config: Config,
 }
@@ -83,6 +100,9 @@ struct Job {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Final {
     evaluations: Vec<Evaluation>,
+    /// What both models read and wrote in training; `None` until the run's records were asked.
+    #[serde(skip)]
+    spent: Option<SpentTokens>,
 }
 
 impl Sweep {
@@ -100,34 +120,56 @@ impl Sweep {
         for path in named {
             students.push((model_name(path)?, assemble::model_folder(path, key)?));
         }
-        let mut table = Table::new(&config, self.against);
+        let mut contenders: Vec<Contender> = methods.into_iter().map(Contender::method).collect();
+        if self.ablations {
+            contenders.extend(Contender::ablations());
+        }
+        for variant in &self.variants {
+            contenders.push(Contender::variant(variant, &self.config)?);
+        }
+        let configs: Result<Vec<Config>, Failure> =
+            contenders.iter().map(|contender| contender.config(&self.config)).collect();
+        let configs = configs?;
+        // Seed by seed, so that an interrupted sweep has pairs to compare.
         let mut jobs = VecDeque::new();
         for (name, path) in &students {
-            for &method in &methods {
-                for &seed in &config.seeds {
-                    jobs.push_back(job(&config, path, name, method, seed));
+            for &seed in &config.seeds {
+                jobs.push_back(job(&config, path, name, None, seed));
+                for (contender, config) in contenders.iter().zip(&configs) {
+                    jobs.push_back(job(config, path, name, Some(contender), seed));
                 }
             }
         }
         if self.plan {
             return self.plan(&config, jobs.make_contiguous(), out);
         }
+        let mut table = Table::new(&config, self.against);
+        let official = match &self.official {
+            Some(data) => Some(assemble::benchmark(&official(&config, data))?),
+            None => None,
+        };
         let total = jobs.len();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let workers = usize::from(self.jobs).min(total);
         let threads = (cores / workers.max(1)).max(1);
-        let bar = SweepBar::new(total, config.train.steps);
+        let runs = jobs.iter().filter(|job| job.contender.is_some()).count();
+        let bar = SweepBar::new(runs, config.train.steps);
         let shared = Shared {
             jobs: Mutex::new(jobs),
             done: Mutex::default(),
             stop,
             limit: self.limit,
-            official: self.official.clone(),
+            results: self.results.clone().map(|folder| kept::Results {
+                folder,
+                limit: self.limit,
+                official: official.is_some(),
+            }),
+            official,
             bar: bar.clone(),
         };
         let failure = std::thread::scope(|scope| {
             let handles: Vec<_> =
-                (0..workers).map(|_| scope.spawn(|| shared.work(threads, total))).collect();
+                (0..workers).map(|_| scope.spawn(|| shared.work(threads, total, runs))).collect();
             let mut failure = None;
             for handle in handles {
                 let result = handle.join().unwrap_or_else(|_| {
@@ -141,30 +183,13 @@ impl Sweep {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        for (name, path) in &students {
-            let before = self.untrained(&config, path)?;
-            table.untrained(name, &before);
-        }
-        let done = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for (job, result) in done {
-            let spent = Results::read(&open_run(&Run::folder(&job.config, job.seed))?).spent();
-            table.spent(&job.student, job.method, spent);
-            table.add(&job.student, job.method, job.seed, result.evaluations);
+        let mut done = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Rows stand in the order of the jobs, whichever was done first.
+        done.sort_by_key(|(number, ..)| *number);
+        for (_, job, result) in done {
+            table.add(&job.student, job.contender, job.seed, result);
         }
         table.print(self.format, out)
-    }
-
-    /// The student before any training, with every seed.
-    fn untrained(&self, config: &Config, path: &Path) -> Result<Vec<Evaluation>, Failure> {
-        let mut all = Vec::new();
-        let official = self.official.as_deref().map(|data| official(config, data));
-        for &seed in &config.seeds {
-            all.extend(evaluate(config, path, seed, self.limit)?);
-            if let Some(official) = &official {
-                all.extend(official_evaluations(evaluate(official, path, seed, self.limit)?));
-            }
-        }
-        Ok(all)
     }
 }
 
@@ -175,28 +200,38 @@ fn model_name(path: &Path) -> Result<String, Failure> {
         .ok_or_else(|| Failure::user(format!("{} is not a model's folder", path.display())))
 }
 
-fn job(config: &Config, path: &Path, student: &str, method: MethodName, seed: u64) -> Job {
+fn job(
+    config: &Config,
+    path: &Path,
+    student: &str,
+    contender: Option<&Contender>,
+    seed: u64,
+) -> Job {
     let mut config = config.clone();
-    config.name = format!("{}-{student}-{method}", config.name);
-    config.method = method;
+    let row = contender.map_or_else(|| "before".to_owned(), ToString::to_string);
+    config.name = format!("{}-{student}-{row}", config.name);
+    if let Some(contender) = contender {
+        config.method = contender.method;
+    }
     path.clone_into(&mut config.student.path);
     // A run's folder names its own seed alone, so that a sweep can be repeated with more of them.
     config.seeds = vec![seed];
-    Job { student: student.to_owned(), method, seed, config }
+    Job { student: student.to_owned(), contender: contender.cloned(), seed, config }
 }
 
-/// Plays the evaluation splits with a model.
+/// Plays the first tasks of these splits with a model.
 fn evaluate(
     config: &Config,
+    benchmark: &Arc<dyn Benchmark>,
+    splits: &[String],
     model: &Path,
     seed: u64,
     limit: Option<usize>,
 ) -> Result<Vec<Evaluation>, Failure> {
     let policy = assemble::policy(model, "student.path", config.student.weights)?;
-    let benchmark = assemble::benchmark(config)?;
-    let evaluator = evaluator(config, &rollout_config(config, &benchmark)?);
+    let evaluator = evaluator(config, &rollout_config(config, benchmark)?);
     let mut all = Vec::new();
-    for split in &config.task.eval_splits {
+    for split in splits {
         let mut tasks = benchmark.tasks(split)?;
         tasks.truncate(limit.unwrap_or(usize::MAX));
         all.push(evaluator.evaluate(&policy, split, &tasks, seed, 0, |_| {})?);
@@ -214,53 +249,86 @@ fn official(config: &Config, data: &Path) -> Config {
     config
 }
 
-fn official_evaluations(evaluations: Vec<Evaluation>) -> impl Iterator<Item = Evaluation> {
-    evaluations.into_iter().map(|mut evaluation| {
-        evaluation.split.insert_str(0, OFFICIAL);
-        evaluation
-    })
+/// The official splits to play: the configured ones, and the list of hard tasks where the data has one.
+fn official_splits(config: &Config, benchmark: &dyn Benchmark) -> Vec<String> {
+    let mut splits = config.task.eval_splits.clone();
+    let hard = benchmark.splits().into_iter().map(|split| split.name).find(|name| name == HARD);
+    splits.extend(hard.filter(|name| !config.task.eval_splits.contains(name)));
+    splits
 }
+
+/// The split of tasks that TCOD's teacher failed on.
+const HARD: &str = "hard";
 
 /// What the workers of a sweep share.
 struct Shared {
     jobs: Mutex<VecDeque<Job>>,
-    done: Mutex<Vec<(Job, Final)>>,
+    /// Finished jobs with their numbers.
+    done: Mutex<Vec<(usize, Job, Final)>>,
     stop: Arc<AtomicBool>,
     limit: Option<usize>,
-    official: Option<PathBuf>,
+    official: Option<Arc<dyn Benchmark>>,
+    results: Option<kept::Results>,
     bar: SweepBar,
 }
 
 impl Shared {
-    /// Takes jobs until there are none.
-    fn work(&self, threads: usize, total: usize) -> Result<(), Failure> {
+    /// Takes jobs until there are none; `runs` of the `total` train.
+    fn work(&self, threads: usize, total: usize, runs: usize) -> Result<(), Failure> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()
             .map_err(|error| Failure::Runtime(error.into()))?;
         loop {
-            let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let Some(job) = job else { return Ok(()) };
+            let (number, job) = {
+                let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+                let number = total - jobs.len();
+                let Some(job) = jobs.pop_front() else { return Ok(()) };
+                (number, job)
+            };
             if self.stop.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
             let mut run = self.bar.run(&job.config.name, job.seed);
             let result = pool.install(|| self.run_job(&job, &mut run))?;
             let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.push((job.clone(), result));
-            run.finished(job.config.train.steps, done.len(), total);
+            let (steps, trains) = (job.config.train.steps, job.contender.is_some());
+            done.push((number, job, result));
+            if trains {
+                let complete = done.iter().filter(|(_, job, _)| job.contender.is_some()).count();
+                run.finished(steps, complete, runs);
+            }
         }
     }
 
-    /// Runs one job to its end, or takes over what an earlier sweep left.
+    /// The result of a job: kept, left by an earlier sweep, or made now.
     fn run_job(&self, job: &Job, progress: &mut SweepRun) -> Result<Final, Failure> {
-        let config = &job.config;
-        let folder = Run::folder(config, job.seed);
-        let begun = begun(config, &folder)?;
-        let file = result_file(&folder, "final", self.limit);
-        let mut result = if let Some(result) = begun.then(|| finished(&file)).flatten() {
-            result
+        if let Some(results) = &self.results
+            && let Some(result) = results.read(job)?
+        {
+            return Ok(result);
+        }
+        let folder = Run::folder(&job.config, job.seed);
+        let mut result = if job.contender.is_some() {
+            self.trained(job, &folder, progress)?
         } else {
+            std::fs::create_dir_all(&folder)?;
+            self.evaluated(&job.config, job.seed, &folder, &job.config.student.path)?
+        };
+        for evaluation in &mut result.evaluations {
+            *evaluation = kept::by_place(evaluation);
+        }
+        if let Some(results) = &self.results {
+            results.write(job, &result)?;
+        }
+        Ok(result)
+    }
+
+    /// Runs one job to its end, or takes over what an earlier sweep left, and plays with its model.
+    fn trained(&self, job: &Job, folder: &Path, progress: &mut SweepRun) -> Result<Final, Failure> {
+        let config = &job.config;
+        let begun = begun(config, folder)?;
+        if !begun || finished(&result_file(folder, "final", self.limit)).is_none() {
             let opening = if begun { Opening::Resume } else { Opening::New };
             let (_, finish) =
                 run_seed(config, job.seed, opening, &self.stop, progress, |progress, run| {
@@ -269,33 +337,45 @@ impl Shared {
             if finish == Finish::Interrupted {
                 return Err(interrupted());
             }
-            self.evaluated(config, job.seed, &folder, &file)?
-        };
-        if let Some(data) = &self.official {
-            let file = result_file(&folder, "official", self.limit);
-            let played = match finished(&file) {
-                Some(played) => played,
-                None => self.evaluated(&official(config, data), job.seed, &folder, &file)?,
-            };
-            result.evaluations.extend(official_evaluations(played.evaluations));
         }
+        let run = open_run(folder)?;
+        let model = newest_model(&run)
+            .ok_or_else(|| Failure::user(format!("{} has no model", folder.display())))?;
+        let mut result = self.evaluated(config, job.seed, folder, &model)?;
+        result.spent = Some(Results::read(&run).spent());
         Ok(result)
     }
 
-    /// Plays the evaluation splits with a finished run's model, and keeps the results in `file`.
+    /// Plays the evaluation splits, and the official ones if they are wanted, and keeps the results in `folder`.
     fn evaluated(
         &self,
         config: &Config,
         seed: u64,
         folder: &Path,
-        file: &Path,
+        model: &Path,
     ) -> Result<Final, Failure> {
-        let model = newest_model(&open_run(folder)?)
-            .ok_or_else(|| Failure::user(format!("{} has no model", folder.display())))?;
-        let result = Final { evaluations: evaluate(config, &model, seed, self.limit)? };
-        let json = serde_json::to_vec(&result).map_err(|error| Failure::Runtime(error.into()))?;
-        write_atomically(file, &json)?;
-        Ok(result)
+        let play = |name: &str, benchmark: &Arc<dyn Benchmark>, splits: &[String], limit| {
+            let file = result_file(folder, name, limit);
+            if let Some(result) = finished(&file) {
+                return Ok(result.evaluations);
+            }
+            let evaluations = evaluate(config, benchmark, splits, model, seed, limit)?;
+            let result = Final { evaluations, spent: None };
+            let json =
+                serde_json::to_vec(&result).map_err(|error| Failure::Runtime(error.into()))?;
+            write_atomically(&file, &json)?;
+            Ok::<_, Failure>(result.evaluations)
+        };
+        let benchmark = assemble::benchmark(config)?;
+        let mut evaluations = play("final", &benchmark, &config.task.eval_splits, self.limit)?;
+        if let Some(official) = &self.official {
+            let splits = official_splits(config, &**official);
+            for mut evaluation in play("official", official, &splits, None)? {
+                evaluation.split.insert_str(0, OFFICIAL);
+                evaluations.push(evaluation);
+            }
+        }
+        Ok(Final { evaluations, spent: None })
     }
 }
 

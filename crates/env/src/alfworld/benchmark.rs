@@ -41,6 +41,7 @@ pub const PROFILE: Profile = Profile {
         held_out_split: Cow::Borrowed("valid_unseen"),
         kinds: names![],
         numbered_names: true,
+        marked_pages: false,
         generated: true,
     },
 };

@@ -239,6 +239,7 @@ pub(crate) const fn profile(name: &'static str, summary: &'static str) -> Profil
             held_out_split: Cow::Borrowed("test"),
             kinds: names![],
             numbered_names: false,
+            marked_pages: false,
             generated: false,
         },
     }

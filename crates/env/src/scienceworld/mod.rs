@@ -11,6 +11,7 @@ pub mod benchmark;
 pub mod catalog;
 pub mod environment;
 pub mod episode;
+mod expert;
 pub mod gateway;
 pub mod gold;
 pub mod golden;

@@ -43,6 +43,7 @@ pub const PROFILE: Profile = Profile {
         held_out_split: Cow::Borrowed("test"),
         kinds: names![],
         numbered_names: false,
+        marked_pages: true,
         generated: true,
     },
 };

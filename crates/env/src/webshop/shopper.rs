@@ -4,11 +4,13 @@
 //! chooses the options that the instruction names, and buys. From a product that lacks such an option it goes back,
 //! while enough turns are left. Every decision follows from the window by a rule that fits in a sentence, so that
 //! a small model can learn it.
+//!
+//! A thought has four parts: what is needed, which page is seen, what is chosen, and what follows.
 
 use super::environment::PROFILE;
 use super::python;
 use crate::environment::Actions;
-use crate::expert::{Decision, Expert};
+use crate::expert::{Decision, Expert, Lapse, Situation};
 use crate::window::Window;
 
 /// What stands before the price in an instruction.
@@ -17,8 +19,36 @@ const PRICE_MARK: &str = ", and price lower than ";
 const OPENING: &str = "Find me ";
 /// The longest option name, in words; what is longer before a colon is not a name.
 const LONGEST_NAME: usize = 3;
-/// Longer values are not repeated in a thought, to keep it short.
-const LONGEST_TOLD: usize = 8;
+/// Actions that lead nowhere: they show what no decision needs, or lose the page.
+const IDLE: [&str; 5] = [
+    "click[reviews]",
+    "click[description]",
+    "click[features]",
+    "click[back to search]",
+    "click[search]",
+];
+/// What refusals of an action start with.
+const REFUSALS: [&str; 3] = ["Invalid action", "Incorrect action", "Can not perform"];
+const BACK: &str = "click[< prev]";
+const BUY: &str = "click[buy now]";
+const NEXT: &str = "click[next >]";
+const SEARCH: &str = "search[<query>]";
+const TO_SEARCH: &str = "click[back to search]";
+
+/// Other words for the phrases of a thought. Every phrase begins differently from its other wording, so that the choice
+/// is made at one place.
+const REWORDINGS: &[(&str, &str)] = &[
+    ("I need one", "Wanted is one"),
+    ("; ", " - "),
+    ("I see ", "shown is "),
+    ("I chose ", "taken is "),
+    ("nothing is chosen", "no choice was made"),
+    ("the first new and cheap product is ", "a fresh and affordable one is "),
+    ("next is ", "open remains "),
+    ("nothing is missing", "everything was chosen"),
+    (" is not offered", " cannot be had"),
+    ("so I ", "therefore I "),
+];
 
 /// The expert.
 #[derive(Debug, Clone, Copy)]
@@ -26,26 +56,28 @@ pub(super) struct Shopper;
 
 impl Expert for Shopper {
     fn decide(&self, window: &Window) -> Option<Decision> {
-        let Actions::Commands(commands) = &window.actions else { return None };
-        let can = |action: &str| commands.iter().any(|command| command == action);
-        let wanted = Wanted::read(&window.task);
-        if can("search[<query>]") {
-            let action = format!("search[{}]", query(&window.task));
-            return Some(decision("I search for what the instruction asks for.", action));
-        }
-        if can("click[buy now]") {
-            return Some(wanted.decide_on_item(window));
-        }
-        if can("click[next >]") {
-            return Some(wanted.decide_on_results(window, commands));
-        }
-        can("click[< prev]")
-            .then(|| decision("This page does not help, so I go back.", "click[< prev]"))
+        let player = Player::read(window)?;
+        Some(player.next_step().decision(&player))
     }
-}
 
-fn decision(thought: impl Into<String>, action: impl Into<String>) -> Decision {
-    Decision { thought: thought.into(), action: action.into() }
+    fn situation(&self, window: &Window) -> Option<Situation> {
+        let player = Player::read(window)?;
+        Some(player.situation(&player.next_step()))
+    }
+
+    fn lapse(&self, window: &Window, lapse: Lapse) -> Option<Decision> {
+        let player = Player::read(window)?;
+        let right = player.next_step();
+        let wrong = match lapse {
+            Lapse::Overlook => player.overlooking(&right),
+            Lapse::Dither => player.dithering(),
+        };
+        wrong.filter(|wrong| wrong.action != right.action).map(|wrong| wrong.decision(&player))
+    }
+
+    fn rewordings(&self) -> &'static [(&'static str, &'static str)] {
+        REWORDINGS
+    }
 }
 
 /// The search text for an instruction: the instruction without its opening and its price, and without brackets,
@@ -56,12 +88,262 @@ pub(super) fn query(task: &str) -> String {
     python::strip(&described.replace(['[', ']', '\n'], " ")).to_owned()
 }
 
+/// A page of the shop, as far as its commands tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Page {
+    Start,
+    Results,
+    Item,
+    Other,
+}
+
+impl Page {
+    fn told(self) -> &'static str {
+        match self {
+            Self::Start => "the search page",
+            Self::Results => "results",
+            Self::Item => "a product",
+            Self::Other => "a page without a choice",
+        }
+    }
+}
+
+/// What an option must be for the instruction.
+type Choice<'a> = (&'a str, &'a str);
+
+/// A step, and what the player believes when it takes it.
+struct Step<'a> {
+    page: Page,
+    chosen: Vec<Choice<'a>>,
+    reason: String,
+    action: String,
+}
+
+impl Step<'_> {
+    fn decision(&self, player: &Player<'_>) -> Decision {
+        let chosen = match self.chosen.as_slice() {
+            [] => "nothing is chosen".to_owned(),
+            choices => format!("I chose {}", told(choices)),
+        };
+        let (need, page) = (player.wanted.need(), self.page.told());
+        Decision {
+            thought: format!("I need one{need}; I see {page}; {chosen}; {}.", self.reason),
+            action: self.action.clone(),
+        }
+    }
+}
+
+/// Choices as an instruction words them: "color: red, and size: 8".
+fn told(choices: &[Choice<'_>]) -> String {
+    let all: Vec<String> = choices.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    all.join(", and ")
+}
+
+/// What the window shows, and what is wanted.
+struct Player<'a> {
+    window: &'a Window,
+    commands: &'a [String],
+    wanted: Wanted<'a>,
+    page: Page,
+}
+
+impl<'a> Player<'a> {
+    fn read(window: &'a Window) -> Option<Self> {
+        let Actions::Commands(commands) = &window.actions else { return None };
+        let can = |action: &str| commands.iter().any(|command| command == action);
+        let page = if can(SEARCH) {
+            Page::Start
+        } else if can(BUY) {
+            Page::Item
+        } else if can(NEXT) {
+            Page::Results
+        } else if can(BACK) {
+            Page::Other
+        } else {
+            return None;
+        };
+        Some(Self { window, commands, wanted: Wanted::read(&window.task), page })
+    }
+
+    fn step(&self, reason: impl Into<String>, action: impl Into<String>) -> Step<'a> {
+        Step { page: self.page, chosen: Vec::new(), reason: reason.into(), action: action.into() }
+    }
+
+    fn next_step(&self) -> Step<'a> {
+        match self.page {
+            Page::Start => {
+                let action = format!("search[{}]", query(&self.window.task));
+                self.step("so I search for it", action)
+            }
+            Page::Item => self.on_item(None),
+            Page::Results => self.left_behind().unwrap_or_else(|| self.on_results()),
+            Page::Other => self.step("so I go back", BACK),
+        }
+    }
+
+    fn last_action(&self) -> Option<&'a str> {
+        self.window.history.last().map(|step| step.action.as_str())
+    }
+
+    fn is_idle(&self) -> bool {
+        let refused = |start: &&str| self.window.observation.starts_with(*start);
+        self.last_action().is_some_and(is_idle) || REFUSALS.iter().any(refused)
+    }
+
+    fn situation(&self, right: &Step<'_>) -> Situation {
+        let before = self.window.history.iter().rev().nth(1);
+        if self.is_idle() && before.is_some_and(|step| is_idle(&step.action)) {
+            Situation::Stuck
+        } else if self.is_idle() || right.action == BACK || right.action == TO_SEARCH {
+            Situation::Lost
+        } else if self.page == Page::Item && right.action == BUY {
+            Situation::Carry
+        } else if self.page == Page::Item {
+            Situation::Decisive
+        } else {
+            Situation::Search
+        }
+    }
+
+    /// Back to the page of results from which the latest step turned although it had something to open.
+    fn left_behind(&self) -> Option<Step<'a>> {
+        let past = self.window.history.last().filter(|past| past.action == NEXT)?;
+        let can_go_back = self.commands.iter().any(|command| command == BACK);
+        let found = read_results(&past.observation);
+        let fits = found.iter().any(|one| self.wanted.fits(one));
+        (can_go_back && fits)
+            .then(|| self.step("the page before has a product, so I go back", BACK))
+    }
+
+    fn on_results(&self) -> Step<'a> {
+        let found = read_results(&self.window.observation);
+        let open = |asin: &str| format!("click[{}]", asin.to_lowercase());
+        if let Some(Found { asin, .. }) = found.iter().find(|one| self.wanted.fits(one)) {
+            let reason = format!("the first new and cheap product is {asin}; so I open it");
+            return self.step(reason, open(asin));
+        }
+        let late = self.turns_left() <= self.wanted.turns_on_item() + 1;
+        if let (Some(Found { asin, .. }), true) = (found.first(), late) {
+            return self.step(format!("no time is left, {asin} will do; so I open it"), open(asin));
+        }
+        // After a refused action the page is not shown, but its links still are.
+        let link = self
+            .commands
+            .iter()
+            .find(|command| !matches!(command.as_str(), NEXT | BACK | TO_SEARCH));
+        match link {
+            Some(link) if found.is_empty() => self.step("so I open the first product", link),
+            None if self.commands.iter().any(|command| command == TO_SEARCH) => {
+                self.step("no product is here, so I search again", TO_SEARCH)
+            }
+            _ => self.step("no product here is new and cheap, so I look further", NEXT),
+        }
+    }
+
+    /// The step on a product's page, by a player that does not think of one of the options.
+    fn on_item(&self, overlooked: Option<Choice<'a>>) -> Step<'a> {
+        let offered = read_offered(&self.window.observation);
+        let lacking = self.wanted.lacking(&offered);
+        let lacking =
+            lacking.filter(|lack| overlooked.is_none_or(|one| *lack != Lack::Choice(one)));
+        // Going back and opening another product takes two turns.
+        if let Some(lacking) = lacking
+            && self.turns_left() >= self.wanted.turns_on_item() + 2
+        {
+            let reason = match lacking {
+                Lack::Choice(choice) => format!("{} is not offered; so I go back", told(&[choice])),
+                Lack::Plainness => "this one has options; so I go back".to_owned(),
+            };
+            return Step { chosen: self.chosen(&offered), ..self.step(reason, BACK) };
+        }
+        let mut chosen = self.chosen(&offered);
+        for choice in self.wanted.choices(&offered) {
+            if Some(choice) == overlooked && !chosen.contains(&choice) {
+                chosen.push(choice);
+            }
+            if !chosen.contains(&choice) && self.turns_left() > 1 {
+                let reason = format!("next is {}; so I choose it", told(&[choice]));
+                return Step { chosen, ..self.step(reason, format!("click[{}]", choice.1)) };
+            }
+        }
+        Step { chosen, ..self.step("nothing is missing, so I buy it", BUY) }
+    }
+
+    /// The wanted choices that are made.
+    fn chosen(&self, offered: &[Offered<'a>]) -> Vec<Choice<'a>> {
+        let mut choices = self.wanted.choices(offered);
+        choices.retain(|(name, value)| {
+            let action = format!("click[{value}]");
+            // Some values never show as chosen, so the latest actions are looked at too.
+            offered.iter().any(|option| option.name == *name && option.chosen == Some(value))
+                || self.window.history.iter().any(|step| step.action == action)
+        });
+        choices
+    }
+
+    /// The step without a look at what is right: past the products of a page, past an option. A player that is not
+    /// where it can decide anything overlooks nothing.
+    fn overlooking(&self, right: &Step<'_>) -> Option<Step<'a>> {
+        match self.page {
+            Page::Results if right.action == BACK => Some(self.on_results()),
+            Page::Results if right.action != NEXT && right.action != TO_SEARCH => {
+                Some(self.step("no product here is new and cheap, so I look further", NEXT))
+            }
+            Page::Item => {
+                let offered = read_offered(&self.window.observation);
+                let overlooked = match self.wanted.lacking(&offered) {
+                    Some(Lack::Choice(choice)) => choice,
+                    Some(Lack::Plainness) => return None,
+                    None => {
+                        let chosen = self.chosen(&offered);
+                        let mut choices = self.wanted.choices(&offered).into_iter();
+                        choices.find(|choice| !chosen.contains(choice))?
+                    }
+                };
+                Some(self.on_item(Some(overlooked)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The step of a player that has forgotten what it chose and what it sees.
+    fn dithering(&self) -> Option<Step<'a>> {
+        let (purpose, action) = match self.page {
+            Page::Start => ("look at everything", "click[search]"),
+            Page::Item => ("read the reviews", "click[reviews]"),
+            Page::Results | Page::Other => ("start again", TO_SEARCH),
+        };
+        let can = self.commands.iter().any(|command| command == action);
+        can.then(|| Step {
+            page: Page::Other,
+            ..self.step(format!("I am not sure, so I {purpose}"), action)
+        })
+    }
+
+    fn turns_left(&self) -> usize {
+        PROFILE.turn_limit.saturating_sub(self.window.steps_taken)
+    }
+}
+
+fn is_idle(action: &str) -> bool {
+    IDLE.contains(&action)
+}
+
 /// What an instruction asks for, as far as it can be told from its form.
 struct Wanted<'a> {
     task: &'a str,
     limit: f64,
     /// Names and values of options, in the instruction's order.
-    options: Vec<(&'a str, &'a str)>,
+    options: Vec<Choice<'a>>,
+}
+
+/// What a product lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lack<'a> {
+    /// The value of an option.
+    Choice(Choice<'a>),
+    /// To be without options.
+    Plainness,
 }
 
 /// One result of a search.
@@ -90,87 +372,55 @@ impl<'a> Wanted<'a> {
         Self { task, limit, options: read_options(described) }
     }
 
-    /// The turns needed on a product's page: one an option, and one to buy.
+    /// The options and the price, in the instruction's words.
+    fn need(&self) -> String {
+        let options = match self.options.as_slice() {
+            [] => String::new(),
+            options => format!(" with {}", told(options)),
+        };
+        let price = self.task.rfind(PRICE_MARK).map_or("", |at| &self.task[at..]);
+        format!("{options}{}", price.trim_end_matches('.'))
+    }
+
+    /// The turns needed on a product's page: one per option, and one to buy.
     fn turns_on_item(&self) -> usize {
         self.options.len() + 1
     }
 
-    fn decide_on_results(&self, window: &Window, commands: &[String]) -> Decision {
-        let found = read_results(&window.observation);
-        let open = |asin: &str| format!("click[{}]", asin.to_lowercase());
-        let fits = |found: &&Found<'_>| {
-            !found.opened && found.price.is_none_or(|price| price <= self.limit)
-        };
-        if let Some(found) = found.iter().find(fits) {
-            let thought = "I open the first product that is cheap enough and new.";
-            return decision(thought, open(found.asin));
-        }
-        if let (Some(first), true) = (found.first(), turns_left(window) <= self.turns_on_item() + 1)
-        {
-            return decision("There is no time to look further, so I take this.", open(first.asin));
-        }
-        // After a refused action the page is not shown, but its links still are.
-        let is_link = |command: &&String| {
-            !matches!(command.as_str(), "click[next >]" | "click[< prev]" | "click[back to search]")
-        };
-        match commands.iter().find(is_link) {
-            Some(link) if found.is_empty() => {
-                decision("I open the first product of the page.", link.as_str())
-            }
-            _ => decision("Nothing here fits, so I look at more products.", "click[next >]"),
-        }
+    fn fits(&self, found: &Found<'_>) -> bool {
+        !found.opened && found.price.is_none_or(|price| price <= self.limit)
     }
 
-    fn decide_on_item(&self, window: &Window) -> Decision {
-        let offered = read_offered(&window.observation);
-        // Going back and opening another product takes two turns.
-        if !self.suits(&offered) && turns_left(window) >= self.turns_on_item() + 2 {
-            let thought = "This product lacks an option I need, so I go back.";
-            return decision(thought, "click[< prev]");
-        }
-        for option in &offered {
-            let Some(value) = self.choice(option) else { continue };
-            let action = format!("click[{value}]");
-            // Some values never show as chosen, so the latest actions are looked at too.
-            let chosen = option.chosen == Some(value)
-                || window.history.iter().any(|step| step.action == action);
-            if !chosen && turns_left(window) > 1 {
-                let name = option.name;
-                let thought = if value.split(' ').count() > LONGEST_TOLD {
-                    format!("The instruction asks for this {name}.")
-                } else {
-                    format!("The instruction asks for {name} {value}.")
-                };
-                return decision(thought, action);
-            }
-        }
-        decision("Everything the instruction asks for is chosen, so I buy it.", "click[buy now]")
-    }
-
-    /// Whether a product offers what is asked for. A synthetic instruction names an option for every option there is, so
-    /// if it names none, neither should the product.
-    fn suits(&self, offered: &[Offered<'_>]) -> bool {
+    /// What a product lacks. A synthetic instruction names an option for
+    /// every option there is, so if it names none, neither should the product.
+    fn lacking(&self, offered: &[Offered<'_>]) -> Option<Lack<'a>> {
         if self.options.is_empty() {
-            return offered.is_empty() || !self.task.starts_with(OPENING);
+            let suits = offered.is_empty() || !self.task.starts_with(OPENING);
+            return (!suits).then_some(Lack::Plainness);
         }
-        self.options.iter().all(|(name, value)| {
+        let lacks = |(name, value): &&Choice<'a>| {
+            !offered.iter().any(|option| option.name == *name && option.values.contains(value))
+        };
+        self.options.iter().find(lacks).map(|choice| Lack::Choice(*choice))
+    }
+
+    /// The choices that the instruction names and the product offers, in the instruction's order; if it names none at
+    /// all, the values that it just mentions.
+    fn choices(&self, offered: &[Offered<'a>]) -> Vec<Choice<'a>> {
+        if self.options.is_empty() {
+            return offered
+                .iter()
+                .filter_map(|option| {
+                    let values = option.values.iter().filter(|value| mentions(self.task, value));
+                    Some((option.name, *values.max_by_key(|value| value.len())?))
+                })
+                .collect();
+        }
+        let is_offered = |(name, value): &&Choice<'a>| {
             offered.iter().any(|option| option.name == *name && option.values.contains(value))
-        })
+        };
+        self.options.iter().filter(is_offered).copied().collect()
     }
-
-    /// The value of an option that the instruction names, or just mentions if it names none at all.
-    fn choice<'b>(&self, option: &Offered<'b>) -> Option<&'b str> {
-        let mut values = option.values.iter().copied();
-        if self.options.is_empty() {
-            return values.filter(|value| mentions(self.task, value)).max_by_key(|v| v.len());
-        }
-        let (_, wanted) = self.options.iter().find(|(name, _)| *name == option.name)?;
-        values.find(|value| value == wanted)
-    }
-}
-
-fn turns_left(window: &Window) -> usize {
-    PROFILE.turn_limit.saturating_sub(window.steps_taken)
 }
 
 /// Whether `value` stands in `task` as words of its own.

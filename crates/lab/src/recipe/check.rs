@@ -236,8 +236,8 @@ mod tests {
             ("`model[0].starts_from`", |recipe| {
                 recipe.models[0].starts_from = Some("student-small".to_owned());
             }),
-            ("`model[4].starts_from`", |recipe| {
-                recipe.models[4].starts_from = Some("teacher".to_owned());
+            ("`model[5].starts_from`", |recipe| {
+                recipe.models[5].starts_from = Some("teacher".to_owned());
             }),
             ("`corpus.critique`", |recipe| recipe.corpus.critique = 1.5),
             ("`corpus.corrupted`", |recipe| recipe.corpus.corrupted = f64::NAN),

@@ -200,7 +200,8 @@ impl Optimizer {
 impl Recipe {
     /// How the samples are made.
     pub fn corpus_options(&self, seed: u64, benchmark: &dyn Benchmark) -> CorpusOptions {
-        CorpusOptions { seed, history: benchmark.profile().history, corpus: self.corpus }
+        let history = self.corpus.history.unwrap_or(benchmark.profile().history);
+        CorpusOptions { seed, history, corpus: self.corpus }
     }
 
     /// The names of the models.

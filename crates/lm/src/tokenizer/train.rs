@@ -53,6 +53,14 @@ pub enum Splitting {
     /// `'go to cabinet 12'` is one piece, and so are the two halves of `'take mug 1 from desk 1'`: a list of commands
     /// shrinks to a third, and finding one takes one step of attention. Without quotes, as in an answer, it is words.
     Commands,
+    /// Around numbers and around the items of lists such as `[agent, door to kitchen, blue jay]`: an item is one token
+    /// wherever it stands, and the phrases between become tokens. A list with capital letters, marks or numbers in it is
+    /// none of names.
+    Items,
+    /// Around the marks of a shop's pages: buttons, commands, names of options, prices. What stands between two marks,
+    /// such as the value of an option, is the same piece on a page, in a list of commands, in an instruction and in an
+    /// answer, so that a model can look it up; the marks between two values are one token. A product's number is five.
+    Pages,
     /// Around numbers and punctuation: for texts with fewer numbers, whose phrases would grow without end.
     Clauses,
 }
@@ -75,8 +83,55 @@ fn names(texts: &[impl AsRef<str>]) -> BTreeSet<&str> {
     names
 }
 
+/// The items of the lists of names in the texts, the longest first, so that an expression finds whole items.
+fn items<'a>(texts: &'a [impl AsRef<str>]) -> Vec<&'a str> {
+    let plain = |one: char| one.is_ascii_lowercase() || one == ' ' || one == ',';
+    let mut items: Vec<&'a str> = texts
+        .iter()
+        .flat_map(|text| text.as_ref().split('[').skip(1))
+        .filter_map(|rest| rest.split_once(']'))
+        .filter(|(list, _)| list.contains(", ") && list.chars().all(plain))
+        .flat_map(|(list, _)| list.split(", "))
+        .collect();
+    items.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then(one.cmp(other)));
+    items.dedup();
+    items
+}
+
+/// The marks of a shop's pages, longest first.
+fn page_marks() -> String {
+    let name = "color|size|style|scent|flavor|flavor name|pattern name|item shape|fit type";
+    let number = "[0-9A-Za-z]";
+    let after = |letters: &str, count: &str| {
+        format!(r"(?<=\b[Ll][Ww]{letters}){number}{{{count}}}(?={number}*\b)")
+    };
+    [
+        // The buttons that every product's page has.
+        r"\s*\[button\] Description \[button_\]\s\[button\] Features \[button_\]\s\[button\] Reviews \[button_\]\s\[button\] Buy Now \[button_\]",
+        r"\s*\[button\] Back to Search \[button_\](?:\s\[button\] < Prev \[button_\])?",
+        r"\s*click\[back to search\](?:\nclick\[< prev\])?(?:\nclick\[description\]\nclick\[features\]\nclick\[reviews\]\nclick\[buy now\])?",
+        // Between two buttons, before the first, and after the last.
+        r"(?: \[(?:clicked )?button_\])?\s*\[(?:clicked )?button\] ",
+        r" \[(?:clicked )?button_\]\s*",
+        // The same of commands.
+        r" ?<action>(?:click\[|search\[)?|\]</action>|You have clicked |\.\s(?!<)",
+        r"\]?\nclick\[|click\[|search\[|\]",
+        // Options and prices of an instruction, clauses of an answer.
+        r", and price lower than |\.00 dollars|, and |;| -",
+        &format!(r"\b(?:{name}): "),
+        r"\s\$\p{N}+",
+        // A product's number.
+        &format!(r"\b[Ll][Ww]{number}(?={number}{{7}}\b)"),
+        &after(".", "1"),
+        &after("..", "1"),
+        &after("...", "4"),
+        &after(".......", "1"),
+    ]
+    .join("|")
+}
+
 impl Splitting {
-    fn pre_tokenizer(self, names: &BTreeSet<&str>) -> Result<PreTokenizerWrapper, String> {
+    fn pre_tokenizer(self, names: &[&str]) -> Result<PreTokenizerWrapper, String> {
         let isolate = |pattern: String| {
             let pattern = SplitPattern::Regex(pattern);
             let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
@@ -93,13 +148,15 @@ impl Splitting {
                 PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
             ],
             Self::Phrases => isolate(r"\p{N}+|[^\p{N}]+".to_owned())?,
-            Self::Commands if names.is_empty() => isolate(NUMBER.to_owned())?,
+            Self::Commands | Self::Items if names.is_empty() => isolate(NUMBER.to_owned())?,
+            Self::Items => isolate(format!(r" ?\b(?:{})\b|{NUMBER}", names.join("|")))?,
             Self::Commands => {
-                let names = names.iter().copied().collect::<Vec<_>>().join("|");
+                let names = names.join("|");
                 let first_half = r"'[a-z][a-z ]*\p{N}+(?:'\n?)?";
                 let second_half = format!(r" (?:from|to|with|in/on) (?:{names}) \p{{N}}+'\n?");
                 isolate(format!(r"{first_half}|{second_half}| ?\b(?:{names})\b|{NUMBER}"))?
             }
+            Self::Pages => isolate(page_marks())?,
             Self::Clauses => {
                 let marks = r",.:;()\[\]\n\t";
                 isolate(format!(r"\p{{N}}+|[{marks}]+ ?|[^\p{{N}}{marks}]+"))?
@@ -136,8 +193,9 @@ pub fn train_bpe_with(
     }
     let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
     let names = match splitting {
-        Splitting::Commands => names(texts),
-        Splitting::Words | Splitting::Phrases | Splitting::Clauses => BTreeSet::new(),
+        Splitting::Commands => names(texts).into_iter().collect(),
+        Splitting::Items => items(texts),
+        Splitting::Words | Splitting::Phrases | Splitting::Pages | Splitting::Clauses => Vec::new(),
     };
     tokenizer.with_pre_tokenizer(Some(splitting.pre_tokenizer(&names).map_err(wrong)?));
     tokenizer.with_decoder(Some(DecoderWrapper::ByteLevel(ByteLevel::new(false, false, true))));
@@ -199,4 +257,26 @@ pub fn chatml_companions(tokenizer_json: Vec<u8>) -> Result<Companions, LmError>
 
 fn new_path() -> PathBuf {
     Path::new("(new tokenizer)").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_items_of_a_list_are_single_tokens_wherever_they_stand() {
+        let text =
+            "You see a blue jay. Objects: [agent, blue jay, door to kitchen]. Do: [go OBJ, wait]";
+        let json = train_bpe_with(&[text; 3], 600, &chatml_tokens(), Splitting::Items)
+            .expect("it is trained");
+        let tokenizer = Tokenizer::from_json(&new_path(), &json).expect("it loads");
+        for name in [" blue jay", " door to kitchen"] {
+            assert_eq!(tokenizer.encode(name).expect("it is text").len(), 1, "{name}");
+        }
+        let ids = tokenizer.encode(text).expect("it is text");
+        assert_eq!(tokenizer.decode(&ids).expect("they are tokens"), text);
+        let jay = tokenizer.encode(" blue jay").expect("it is text")[0];
+        assert_eq!(ids.iter().filter(|&&id| id == jay).count(), 2);
+        assert_eq!(items(&[text]), ["door to kitchen", "blue jay", "agent"]);
+    }
 }

@@ -78,9 +78,9 @@ impl Default for TrainerOptions {
         Self {
             recompute: Recompute::Auto,
             real_vocab: None,
-            micro_batch_tokens: 4096,
+            micro_batch_tokens: 1024,
             activation_bytes: 1 << 30,
-            logit_bytes: 256 << 20,
+            logit_bytes: 64 << 20,
             lora: None,
             moments: MomentFormat::F32,
         }

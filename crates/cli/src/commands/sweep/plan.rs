@@ -8,6 +8,7 @@ use lens_opd::stats::power::Spread;
 use lens_train::Run;
 
 use super::compare::cells_of;
+use super::contender::Contender;
 use super::table::BySeed;
 use super::{Job, Sweep, finished, result_file};
 use crate::assemble;
@@ -87,8 +88,10 @@ impl Sweep {
 
     /// The spread of finished runs: of the method with most seeds beside the baseline; assumed where there are too few.
     fn spread(&self, jobs: &[Job]) -> Result<(Spread, String), Failure> {
-        let results = |student: &str, method| -> BySeed {
-            let own = jobs.iter().filter(|job| job.student == student && job.method == method);
+        let results = |student: &str, contender: &Contender| -> BySeed {
+            let own = jobs
+                .iter()
+                .filter(|job| job.student == student && job.contender.as_ref() == Some(contender));
             let done = own.filter_map(|job| {
                 let folder = Run::folder(&job.config, job.seed);
                 let result = finished(&result_file(&folder, "final", self.limit))?;
@@ -97,13 +100,16 @@ impl Sweep {
             done.collect()
         };
         let mut best: Option<(Vec<Cell>, String)> = None;
-        for job in jobs.iter().filter(|job| job.method != self.against) {
+        let baseline = Contender::method(self.against);
+        for job in jobs {
+            let Some(contender) = job.contender.as_ref().filter(|one| **one != baseline) else {
+                continue;
+            };
             let (base, treated) =
-                (results(&job.student, self.against), results(&job.student, job.method));
+                (results(&job.student, &baseline), results(&job.student, contender));
             let cells = cells_of(&base, &treated, |_| true);
             if cells.len() > best.as_ref().map_or(0, |(cells, _)| cells.len()) {
-                let source =
-                    format!("measured: {} and {} of {}", job.method, self.against, job.student);
+                let source = format!("measured: {contender} and {baseline} of {}", job.student);
                 best = Some((cells, source));
             }
         }

@@ -11,8 +11,9 @@ use lens_records::metrics::SpentTokens;
 use lens_train::evaluate::{Evaluation, TaskResult, measures};
 use serde_json::json;
 
-use super::OFFICIAL;
 use super::compare::{cells_of, compared, difference_text, probability_text};
+use super::contender::Contender;
+use super::{Final, OFFICIAL};
 use crate::commands::eval::mean_and_deviation;
 use crate::failure::Failure;
 use crate::wording::group;
@@ -31,16 +32,16 @@ const POOLED: &str = "pooled";
 /// The evaluations of each seed.
 pub(super) type BySeed = BTreeMap<u64, Vec<Evaluation>>;
 
-/// Results by (student, method or before training), one list of evaluations a seed.
+/// Results by student and row (before training: `None`), one list of evaluations for each seed.
 #[derive(Debug)]
 pub(super) struct Table {
     profile: Option<&'static Profile>,
     turn_limit: usize,
     /// The method that the others are compared with.
     against: MethodName,
-    rows: Vec<(String, Option<MethodName>, BySeed)>,
-    /// Tokens of every run, by student and method.
-    spent: Vec<(String, MethodName, SpentTokens)>,
+    rows: Vec<(String, Option<Contender>, BySeed)>,
+    /// Tokens of every run, by student and row.
+    spent: Vec<(String, Contender, SpentTokens)>,
 }
 
 /// What one cell says: the values of all seeds.
@@ -62,35 +63,26 @@ impl Table {
         }
     }
 
-    /// Adds what a run's models read and wrote.
-    pub(super) fn spent(&mut self, student: &str, method: MethodName, spent: SpentTokens) {
-        self.spent.push((student.to_owned(), method, spent));
-    }
-
-    pub(super) fn untrained(&mut self, student: &str, evaluations: &[Evaluation]) {
-        for evaluation in evaluations {
-            self.row(student, None).entry(evaluation.seed).or_default().push(evaluation.clone());
-        }
-    }
-
+    /// Adds the result of a run, or of the student before training.
     pub(super) fn add(
         &mut self,
         student: &str,
-        method: MethodName,
+        contender: Option<Contender>,
         seed: u64,
-        evaluations: Vec<Evaluation>,
+        result: Final,
     ) {
-        self.row(student, Some(method)).insert(seed, evaluations);
+        if let (Some(contender), Some(spent)) = (&contender, result.spent) {
+            self.spent.push((student.to_owned(), contender.clone(), spent));
+        }
+        self.row(student, contender).insert(seed, result.evaluations);
     }
 
-    fn row(&mut self, student: &str, method: Option<MethodName>) -> &mut BySeed {
-        let index =
-            self.rows.iter().position(|row| row.0 == student && row.1 == method).unwrap_or_else(
-                || {
-                    self.rows.push((student.to_owned(), method, BTreeMap::new()));
-                    self.rows.len() - 1
-                },
-            );
+    fn row(&mut self, student: &str, contender: Option<Contender>) -> &mut BySeed {
+        let found = self.rows.iter().position(|row| row.0 == student && row.1 == contender);
+        let index = found.unwrap_or_else(|| {
+            self.rows.push((student.to_owned(), contender, BTreeMap::new()));
+            self.rows.len() - 1
+        });
         &mut self.rows[index].2
     }
 
@@ -151,17 +143,20 @@ impl Table {
                 students.push(student.clone());
             }
         }
-        // As in the paper's tables: before training, the others, ours last.
-        let order = |method: Option<MethodName>| match method {
+        // As in the paper's tables: before training, the others, ours last, then variants.
+        let order = |contender: &Option<Contender>| match contender {
             None => 0,
-            Some(MethodName::Lens) => usize::MAX - 1,
-            Some(MethodName::LensPlus) => usize::MAX,
-            Some(method) => {
-                1 + MethodName::ALL.iter().position(|&one| one == method).unwrap_or_default()
-            }
+            Some(contender) if contender.is_variant() => usize::MAX,
+            Some(contender) => match contender.method {
+                MethodName::Lens => usize::MAX - 2,
+                MethodName::LensPlus => usize::MAX - 1,
+                method => {
+                    1 + MethodName::ALL.iter().position(|&one| one == method).unwrap_or_default()
+                }
+            },
         };
         self.rows.sort_by_key(|row| {
-            (students.iter().position(|student| *student == row.0), order(row.1))
+            (students.iter().position(|student| *student == row.0), order(&row.1))
         });
         match format {
             Format::Json => self.print_json(out),
@@ -173,13 +168,15 @@ impl Table {
     fn difference(
         &self,
         student: &str,
-        method: Option<MethodName>,
+        contender: Option<&Contender>,
         seeds: &BySeed,
         split: &str,
     ) -> Option<Comparison> {
+        let is_baseline =
+            |contender: Option<&Contender>| contender.is_some_and(|one| one.is(self.against));
         let baseline =
-            self.rows.iter().find(|row| row.0 == student && row.1 == Some(self.against))?;
-        if method.is_none() || method == Some(self.against) {
+            self.rows.iter().find(|row| row.0 == student && is_baseline(row.1.as_ref()))?;
+        if contender.is_none() || is_baseline(contender) {
             return None;
         }
         compared(&cells_of(&baseline.2, seeds, |evaluation| self.belongs(evaluation, split)))
@@ -233,20 +230,19 @@ impl Table {
         if student.is_none() {
             lines[0].insert(0, "student".to_owned());
         }
-        for (of, method, seeds) in &self.rows {
+        for (of, contender, seeds) in &self.rows {
             if student.is_some_and(|student| student != of) {
                 continue;
             }
-            let method_name =
-                method.map_or_else(|| "before training".to_owned(), |method| method.to_string());
-            let mut line = vec![method_name, seeds.len().to_string()];
+            let name = contender.as_ref().map_or("before training".to_owned(), ToString::to_string);
+            let mut line = vec![name, seeds.len().to_string()];
             if student.is_none() {
                 line.insert(0, of.clone());
             }
             for split in splits {
                 let cells = self.cells(seeds, split);
                 line.push(mean_and_deviation(&cells.success));
-                let difference = self.difference(of, *method, seeds, split);
+                let difference = self.difference(of, contender.as_ref(), seeds, split);
                 line.push(difference.as_ref().map_or("-".to_owned(), difference_text));
                 line.push(difference.as_ref().map_or("-".to_owned(), probability_text));
                 if self.has_score() {
@@ -263,15 +259,15 @@ impl Table {
     fn print_spent(&self, markdown: bool, out: &mut dyn Write) -> Result<(), Failure> {
         let heading = ["student", "method", "student tokens", "teacher tokens", "together"];
         let mut lines = vec![heading.map(str::to_owned).to_vec()];
-        for (student, method, _) in &self.rows {
-            let Some(method) = method else { continue };
-            let Some((student_tokens, teacher_tokens)) = self.mean_spent(student, *method) else {
+        for (student, contender, _) in &self.rows {
+            let Some(contender) = contender else { continue };
+            let Some((student_tokens, teacher_tokens)) = self.mean_spent(student, contender) else {
                 continue;
             };
             let together = student_tokens + teacher_tokens;
             lines.push(vec![
                 student.clone(),
-                method.to_string(),
+                contender.to_string(),
                 group(student_tokens),
                 group(teacher_tokens),
                 group(together),
@@ -287,11 +283,11 @@ impl Table {
         write_table(&lines, markdown, out)
     }
 
-    fn mean_spent(&self, student: &str, method: MethodName) -> Option<(u64, u64)> {
+    fn mean_spent(&self, student: &str, contender: &Contender) -> Option<(u64, u64)> {
         let runs: Vec<&SpentTokens> = self
             .spent
             .iter()
-            .filter(|run| run.0 == student && run.1 == method && run.2.total() > 0)
+            .filter(|run| run.0 == student && run.1 == *contender && run.2.total() > 0)
             .map(|run| &run.2)
             .collect();
         let mean = |of: fn(&SpentTokens) -> u64| {
@@ -306,19 +302,20 @@ impl Table {
             .rows
             .iter()
             .flat_map(|row| splits.iter().map(move |split| (row, split)))
-            .map(|((student, method, seeds), split)| {
+            .map(|((student, contender, seeds), split)| {
                 let cells = self.cells(seeds, split);
-                let spent = method.and_then(|method| self.mean_spent(student, method));
+                let contender = contender.as_ref();
+                let spent = contender.and_then(|contender| self.mean_spent(student, contender));
                 json!({
                     "student": student,
-                    "method": method,
+                    "method": contender.map(ToString::to_string),
                     "split": split,
                     "seeds": seeds.keys().collect::<Vec<_>>(),
                     "success_rate": cells.success,
                     "score": cells.score,
                     "rounds": cells.rounds,
                     "against": self.against,
-                    "difference": self.difference(student, *method, seeds, split),
+                    "difference": self.difference(student, contender, seeds, split),
                     "student_tokens": spent.map(|spent| spent.0),
                     "teacher_tokens": spent.map(|spent| spent.1),
                 })
@@ -377,17 +374,20 @@ mod tests {
     #[test]
     fn the_gain_is_against_opd_of_the_same_student() {
         let mut table = Table::new(&Config::default(), MethodName::Opd);
-        table.untrained(
-            "small",
-            &[evaluation("valid_seen", 1, 0), evaluation("valid_unseen", 1, 0)],
-        );
-        let pair = |seed, solved| {
-            vec![evaluation("valid_seen", seed, solved), evaluation("valid_unseen", seed, solved)]
+        let pair = |seed, solved, spent| Final {
+            evaluations: vec![
+                evaluation("valid_seen", seed, solved),
+                evaluation("valid_unseen", seed, solved),
+            ],
+            spent,
         };
+        table.add("small", None, 1, pair(1, 0, None));
+        let spent = Some(SpentTokens { student: 3000, teacher: 1000 });
         for seed in [1, 2] {
-            table.add("small", MethodName::Lens, seed, pair(seed, 3));
-            table.add("small", MethodName::Opd, seed, pair(seed, seed as usize));
-            table.spent("small", MethodName::Opd, SpentTokens { student: 3000, teacher: 1000 });
+            let (lens, opd) = (MethodName::Lens, MethodName::Opd);
+            table.add("small", Some(Contender::method(lens)), seed, pair(seed, 3, None));
+            let result = pair(seed, seed as usize, spent);
+            table.add("small", Some(Contender::method(opd)), seed, result);
         }
         let mut narrow = Vec::new();
         table.print_text(false, &mut narrow).expect("memory takes it");
@@ -413,8 +413,9 @@ mod tests {
         let mut table = Table::new(&Config::default(), MethodName::Opd);
         let splits = ["valid_seen", "valid_unseen", "official/valid_seen", "official/valid_unseen"];
         let played = splits.into_iter().zip([1, 1, 2, 4]);
-        let played = played.map(|(split, solved)| evaluation(split, 1, solved)).collect();
-        table.add("small", MethodName::Opd, 1, played);
+        let evaluations = played.map(|(split, solved)| evaluation(split, 1, solved)).collect();
+        let opd = Some(Contender::method(MethodName::Opd));
+        table.add("small", opd, 1, Final { evaluations, spent: None });
         assert_eq!(table.splits()[4..], ["pooled", "official/pooled"]);
         let success = |split| table.cells(&table.rows[0].2, split).success;
         assert_eq!((success("pooled"), success("official/pooled")), (vec![25.0], vec![75.0]));
