@@ -13,19 +13,20 @@
 
 use super::record::ForkRecord;
 use super::rows::{RowKind, TrainRow, forked_episode, plain_rows, row};
+use super::sod::Sod;
 use super::{
     ForkPair, Located, Method, MethodSections, Needs, RunFacts, Supervised, TeacherDetail,
 };
-use crate::episode::ScoredBatch;
+use crate::episode::{ScoredBatch, ScoredEpisode};
 use crate::error::OpdError;
 use crate::locate::fixed::forward_horizon;
 use crate::locate::horizon::{HorizonClock, HorizonState};
 use crate::locate::proposal::{ProposalKey, candidates, propose};
 use crate::locate::support::frontier_competences;
 use crate::locate::{Clock, Locate};
-use crate::objective::plan::LossTerms;
-use crate::refine::Refine;
+use crate::objective::plan::{Denominator, LossTerms};
 use crate::refine::focus::{FocusMass, focus};
+use crate::refine::{Refine, UnvalidatedTurns};
 use crate::validate::Validate;
 use crate::validate::fork::{FinishedFork, ForkRequest, ForkResult};
 use crate::validate::gate::judge_against;
@@ -37,15 +38,16 @@ pub struct Lens {
     locate: Locate,
     validate: Validate,
     refine: Refine,
+    sod: Sod,
     facts: RunFacts,
     clock: HorizonClock,
 }
 
 impl Lens {
     pub(super) fn new(sections: &MethodSections, facts: RunFacts) -> Self {
-        let MethodSections { locate, validate, refine, .. } = *sections;
+        let MethodSections { locate, validate, refine, sod, .. } = *sections;
         let clock = HorizonClock::new(locate, &facts);
-        Self { locate, validate, refine, facts, clock }
+        Self { locate, validate, refine, sod, facts, clock }
     }
 
     fn forks(&self, batch: &ScoredBatch) -> Result<Vec<ForkRequest>, OpdError> {
@@ -104,6 +106,19 @@ impl Lens {
     }
 }
 
+/// Multiplies the weights of an episode's turns that no accepted fork validated.
+fn scale_turns(rows: &mut [TrainRow], episode: &ScoredEpisode, factors: &[(usize, f64)]) {
+    let unvalidated = rows
+        .iter_mut()
+        .filter(|row| row.episode == episode.episode && row.kind == RowKind::Opd && !row.validated);
+    for row in unvalidated {
+        let factor = factors.iter().find(|(turn, _)| *turn == row.turn).map_or(1.0, |one| one.1);
+        for weight in &mut row.weights {
+            *weight = (f64::from(*weight) * factor) as f32;
+        }
+    }
+}
+
 impl Method for Lens {
     fn needs(&self) -> Needs {
         Needs {
@@ -116,7 +131,12 @@ impl Method for Lens {
     }
 
     fn terms(&self) -> LossTerms {
+        let denominator = match self.refine.unvalidated {
+            UnvalidatedTurns::Equal => Denominator::Weights,
+            UnvalidatedTurns::Stepwise => Denominator::Tokens,
+        };
         LossTerms {
+            denominator,
             internalize_weight: self.refine.internalize_weight,
             internalize_aggregation: self.refine.internalize_aggregation,
             ..LossTerms::default()
@@ -156,6 +176,11 @@ impl Method for Lens {
             let verdict = judge_against(fork, &self.validate, &stages)?;
             let focus = if verdict.accepted { self.absorb(batch, fork, &mut rows)? } else { None };
             records.push(ForkRecord::new(request, fork, verdict, focus));
+        }
+        if self.refine.unvalidated == UnvalidatedTurns::Stepwise {
+            for episode in &batch.episodes {
+                scale_turns(&mut rows, episode, &self.sod.turn_weights(episode)?);
+            }
         }
         Ok(Supervised { rows, forks: records, ..Supervised::default() })
     }

@@ -1,13 +1,14 @@
-//! LENS+: LENS-OPD with a gate that sees more and errs less.
+//! LENS+: LENS-OPD that trusts what was validated more, and the rest of an episode less.
 //!
-//! Objective: that of LENS-OPD; its rows and weights are the same.
-//! Needs: what LENS-OPD needs, and more of the student's tokens: several pairs of branches per fork, longer futures.
-//! Leaves out: nothing. What differs is how a hint is judged. Both branches of a pair draw from the same stream, so a
-//! hint that changes nothing has gain exactly 0; the gain is a mean over pairs; a branch that solves the task beats one
-//! that does not, and only where they do equally well the teacher's likelihoods decide; a hint that leaves the action
-//! as it was is not internalized.
+//! Objective: `sum(m*r*w*l) / (number of trained tokens + epsilon)` and the internalization term of LENS-OPD with a larger
+//! weight. `r` is LENS-OPD's; `w` is 1 on a validated turn and SOD's turn weight on any other, so that a turn where the
+//! student strays further from the teacher than at its first one counts less unless a fork showed that advice helps there.
+//! Needs: what LENS-OPD needs.
+//! Leaves out: internalization of hints that left the action as it was. Both branches of a pair draw from the same stream,
+//! so a hint that changes nothing has gain exactly 0.
 //!
-//! `[lens_plus]` holds what differs; everything else is read from `[locate]`, `[validate]` and `[refine]`.
+//! `[lens_plus]` holds what differs; everything else is read from `[locate]`, `[validate]`, `[refine]` and `[sod]`. Several
+//! pairs per fork, longer futures and the outcome of the episode are keys of it as well.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::lens::Lens;
 use super::{MethodSections, RunFacts};
 use crate::error::OpdError;
-use crate::refine::Refine;
+use crate::refine::{Refine, UnvalidatedTurns};
 use crate::validate::Validate;
 use crate::validate::fork::Coupling;
 use crate::validate::gate::Terminal;
@@ -41,19 +42,25 @@ pub struct LensPlus {
     pub play_on: bool,
     /// Whether accepted hints that did not change the student's action are left out of internalization.
     pub skip_unchanged: bool,
+    /// Weight of the internalization loss.
+    pub internalize_weight: f64,
+    /// What the turns weigh that no accepted fork validated.
+    pub unvalidated: UnvalidatedTurns,
 }
 
 impl Default for LensPlus {
     fn default() -> Self {
         Self {
             coupling: Coupling::Common,
-            pairs: 4,
+            pairs: 1,
             margin: 0.0,
             evaluator: BranchValue::TeacherLikelihood,
-            terminal: Terminal::Outcome,
-            continuation_turns: 8,
+            terminal: Terminal::Exclude,
+            continuation_turns: 3,
             play_on: false,
             skip_unchanged: true,
+            internalize_weight: 3.0,
+            unvalidated: UnvalidatedTurns::Stepwise,
         }
     }
 }
@@ -61,7 +68,9 @@ impl Default for LensPlus {
 impl LensPlus {
     /// Refuses values with which no pair could be judged; an error names the key of `[lens_plus]`.
     pub fn check(&self, facts: &RunFacts) -> Result<(), OpdError> {
-        self.validate(&Validate::default()).check(facts).map_err(|error| match error {
+        let sections = self.sections(&MethodSections::default());
+        let checked = sections.validate.check(facts).and_then(|()| sections.refine.check(facts));
+        checked.map_err(|error| match error {
             OpdError::Parameter { key, value, expected } => {
                 OpdError::Parameter { key: own_key(key), value, expected }
             }
@@ -87,7 +96,12 @@ impl LensPlus {
     pub fn sections(&self, sections: &MethodSections) -> MethodSections {
         MethodSections {
             validate: self.validate(&sections.validate),
-            refine: Refine { skip_unchanged: self.skip_unchanged, ..sections.refine },
+            refine: Refine {
+                skip_unchanged: self.skip_unchanged,
+                internalize_weight: self.internalize_weight,
+                unvalidated: self.unvalidated,
+                ..sections.refine
+            },
             ..sections.clone()
         }
     }
@@ -108,6 +122,7 @@ fn own_key(key: &'static str) -> &'static str {
         "validate.pairs" => "lens_plus.pairs",
         "validate.margin" => "lens_plus.margin",
         "validate.continuation_turns" => "lens_plus.continuation_turns",
+        "refine.internalize_weight" => "lens_plus.internalize_weight",
         other => other,
     }
 }

@@ -31,6 +31,20 @@ pub struct Refine {
     pub weight_cap: f64,
     /// Guards the mean weight of a focused turn.
     pub epsilon: f64,
+    /// What the turns weigh that no accepted fork validated.
+    pub unvalidated: UnvalidatedTurns,
+}
+
+/// What the turns weigh that no accepted fork validated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnvalidatedTurns {
+    /// As much as validated ones on average (the paper).
+    #[default]
+    Equal,
+    /// By SOD's rule, with the parameters of `[sod]`: less where the student strays further from the teacher than at its
+    /// first turn, a little more where it is closer. The loss is divided by the number of tokens, as SOD's is.
+    Stepwise,
 }
 
 impl Default for Refine {
@@ -44,6 +58,7 @@ impl Default for Refine {
             focus_scale: 1.0,
             weight_cap: 5.0,
             epsilon: 1e-6,
+            unvalidated: UnvalidatedTurns::Equal,
         }
     }
 }

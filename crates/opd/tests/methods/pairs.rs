@@ -1,8 +1,11 @@
 //! Several pairs per fork, the margin, and hints that change nothing.
 
 use lens_opd::episode::Action;
+use lens_opd::methods::lens_plus::LensPlus;
 use lens_opd::methods::rows::RowKind;
+use lens_opd::methods::sod::Sod;
 use lens_opd::methods::{Driver, MethodName};
+use lens_opd::refine::UnvalidatedTurns;
 use lens_opd::validate::Validate;
 use lens_opd::validate::fork::{
     BranchEnd, Coupling, FinishedFork, ForkRequest, ForkResult, Pair, Repeat, Side,
@@ -114,10 +117,40 @@ fn lens_plus_judges_by_its_own_section_and_takes_the_rest_from_lens() {
     let plus = build(MethodName::LensPlus, |sections| {
         sections.lens_plus.pairs = 6;
         sections.validate.hint_tokens = 33;
+        sections.refine.internalize_weight = 7.0;
     });
     let validate = plus.validation().expect("it forks");
     assert_eq!((validate.pairs, validate.hint_tokens), (6, 33));
-    assert_eq!((validate.coupling, validate.terminal), (Coupling::Common, Terminal::Outcome));
+    assert_eq!((validate.coupling, validate.terminal), (Coupling::Common, Terminal::Exclude));
+    assert_eq!(plus.terms().internalize_weight, LensPlus::default().internalize_weight);
     let lens = default(MethodName::Lens);
     assert_eq!(lens.validation(), Some(&Validate::default()), "the paper's gate is untouched");
+}
+
+#[test]
+fn turns_that_no_fork_validated_can_weigh_as_in_sod() {
+    let build_with =
+        |unvalidated| build(MethodName::Lens, |sections| sections.refine.unvalidated = unvalidated);
+    let batch = batch(5, 1, 4, 3);
+    let weights = |mut method: Driver| {
+        let located = method.locate(&batch).expect("sound batch");
+        let turn = located.forks[0].turn;
+        let forks = [fork(batch.number, 0, turn, -2.0, -1.0)];
+        let refined = method.refine(&batch, &located, &forks).expect("sound forks");
+        assert_eq!(refined.record.accepted(), 1);
+        let rows = refined.rows.into_iter().filter(|row| row.kind == RowKind::Opd);
+        let rows: Vec<_> = rows.map(|row| (row.turn, row.validated, row.weights)).collect();
+        rows
+    };
+    let equal = weights(build_with(UnvalidatedTurns::Equal));
+    let stepwise = weights(build_with(UnvalidatedTurns::Stepwise));
+    let factors = Sod::default().turn_weights(&batch.episodes[0]).expect("scored");
+    assert!(factors.iter().any(|(_, factor)| *factor != 1.0), "{factors:?}");
+    for ((turn, validated, before), (_, _, after)) in equal.iter().zip(&stepwise) {
+        let factor = factors.iter().find(|one| one.0 == *turn).expect("every turn has one").1;
+        let factor = if *validated { 1.0 } else { factor };
+        let expected = before.iter().map(|&weight| (f64::from(weight) * factor) as f32);
+        assert_eq!(*after, expected.collect::<Vec<_>>(), "turn {turn}");
+    }
+    assert!(equal.iter().any(|row| row.1) && equal.iter().any(|row| !row.1), "both kinds occur");
 }
