@@ -357,6 +357,14 @@ impl Trainer {
         self.options.micro_batch_tokens.min(affordable)
     }
 
+    /// Bytes that [`Self::accumulate`] works in, [`Self::release`] gives back: gradient, activations and buffers of full micro-batches.
+    pub fn working_bytes(&self) -> usize {
+        let tokens = self.micro_batch_tokens();
+        let kept = activation_bytes_per_token(&self.config, self.recomputes(tokens));
+        let gradient = self.trained_count() * size_of::<f32>();
+        gradient + tokens * kept + scratch_bytes(&self.config, &self.options, tokens)
+    }
+
     /// Whether a micro-batch's activations are computed again.
     fn recomputes(&self, tokens: usize) -> bool {
         match self.options.recompute {
