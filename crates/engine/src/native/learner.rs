@@ -207,7 +207,7 @@ fn read_head(checkpoint: &Checkpoint) -> Result<OwnedValues, EngineError> {
 }
 
 /// Working memory of the trainer that stays between steps: asking the system for it again takes longer than what is done in it.
-const KEPT_BYTES: usize = 64 << 20;
+const KEPT_BYTES: usize = 128 << 20;
 
 /// The folder of saved adapters.
 const ADAPTER: &str = "adapter";

@@ -16,7 +16,7 @@ use crate::kernels::map::FileMap;
 /// Headers beyond this are refused, as the format's own reader does.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Values converted at a time: large enough for the system call that gives their pages back, small enough for the cache.
+/// Values one task converts: few enough for the cache.
 const PIECE: usize = 1 << 17;
 
 /// One tensor's place in a file.
@@ -239,17 +239,19 @@ impl SafetensorsFile {
                 self.read_piece(dtype, offset, values)?;
                 Ok(NonFinite::among(values, first + piece * PIECE))
             })
-            .try_reduce(NonFinite::default, |a, b| Ok(a.and(b)))?;
-        bad.check(&self.path, name, &entry.shape)
+            .try_reduce(NonFinite::default, |a, b| Ok(a.and(b)));
+        self.map.forget();
+        bad?.check(&self.path, name, &entry.shape)
     }
 
     fn read_piece(&self, dtype: Dtype, offset: u64, values: &mut [f32]) -> Result<(), LmError> {
         let start = offset as usize;
-        self.map
-            .with_bytes(start..start + values.len() * dtype.size(), |bytes| {
-                dtype.decode(bytes, values)
-            })
-            .map_err(LmError::io(&self.path, "read tensor values"))
+        let bytes = self
+            .map
+            .bytes(start..start + values.len() * dtype.size())
+            .map_err(LmError::io(&self.path, "read tensor values"))?;
+        dtype.decode(bytes, values);
+        Ok(())
     }
 }
 

@@ -236,17 +236,18 @@ impl GgufModel {
         let blocks = first / kind.values()..end.div_ceil(kind.values());
         let start = info.offset as usize + blocks.start * kind.bytes();
         let skip = first - blocks.start * kind.values();
-        self.map
-            .with_bytes(start..start + blocks.len() * kind.bytes(), |bytes| {
-                if skip == 0 && blocks.len() * kind.values() == out.len() {
-                    kind.decode(bytes, out);
-                } else {
-                    let mut whole = vec![0.0; blocks.len() * kind.values()];
-                    kind.decode(bytes, &mut whole);
-                    out.copy_from_slice(&whole[skip..skip + out.len()]);
-                }
-            })
-            .map_err(LmError::io(&self.path, "read tensor values"))
+        let bytes = self
+            .map
+            .bytes(start..start + blocks.len() * kind.bytes())
+            .map_err(LmError::io(&self.path, "read tensor values"))?;
+        if skip == 0 && blocks.len() * kind.values() == out.len() {
+            kind.decode(bytes, out);
+        } else {
+            let mut whole = vec![0.0; blocks.len() * kind.values()];
+            kind.decode(bytes, &mut whole);
+            out.copy_from_slice(&whole[skip..skip + out.len()]);
+        }
+        Ok(())
     }
 
     /// Llama files keep the two rotary halves of a head interleaved: which row of the file is row `row` of the model.
@@ -281,9 +282,11 @@ impl TensorSource for GgufModel {
             pieces.push((row * width + column, piece));
             rest = behind;
         }
-        pieces
+        let read = pieces
             .into_par_iter()
             .with_min_len((1 << 16) / width + 1)
-            .try_for_each(|(start, piece)| self.read_stored(in_file, info, start, piece))
+            .try_for_each(|(start, piece)| self.read_stored(in_file, info, start, piece));
+        self.map.forget();
+        read
     }
 }

@@ -18,37 +18,29 @@ impl FileMap {
     pub(crate) fn new(file: File) -> io::Result<Self> {
         // SAFETY: the map is read only, values of any bits are valid bytes, and every value that is used is checked where it
         // is decoded. A program that writes into the file meanwhile changes values, which a read could not prevent either;
-        // `with_bytes` asks for the file's length first, so that reading behind a new end, which would end the process, takes a
+        // `bytes` asks for the file's length first, so that reading behind a new end, which would end the process, takes a
         // program that cuts the file off in that very moment.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self { file, map })
     }
 
-    /// Hands `work` a range of bytes and gives their pages back to the system's cache, so that a file that was read once does
-    /// not count as this process's memory.
-    pub(crate) fn with_bytes<R>(
-        &self,
-        range: Range<usize>,
-        work: impl FnOnce(&[u8]) -> R,
-    ) -> io::Result<R> {
-        let bytes = self.map.get(range.clone()).ok_or(io::ErrorKind::UnexpectedEof)?;
+    /// A range of the file's bytes.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> io::Result<&[u8]> {
         if self.file.metadata()?.len() < range.end as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let result = work(bytes);
+        self.map.get(range).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Gives all pages back to the system's cache, so that what was read does not count as this process's memory. Reading brings
+    /// neighboring pages along, those of ranges that were given back as well: hence all of them.
+    pub(crate) fn forget(&self) {
         #[cfg(unix)]
-        if !bytes.is_empty() {
-            // SAFETY: pages of a file that nothing writes to through this map come back with the same bytes when they are read again.
-            let forgotten = unsafe {
-                self.map.unchecked_advise_range(
-                    memmap2::UncheckedAdvice::DontNeed,
-                    range.start,
-                    bytes.len(),
-                )
-            };
+        {
+            // SAFETY: nothing writes through this map, so its pages come back with the file's bytes when they are read again.
+            let advised = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
             // Advice that is not taken costs memory and nothing else.
-            drop(forgotten);
+            drop(advised);
         }
-        Ok(result)
     }
 }

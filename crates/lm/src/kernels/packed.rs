@@ -205,7 +205,7 @@ impl Packed {
         let start = first_panel * panel_len;
         match &mut self.store {
             Store::F32(values) => {
-                fill_panels(&mut values[start..], panel_len, rows, |_, value| value)
+                fill_panels(&mut values[start..], panel_len, rows, |_, value| value);
             }
             Store::Bf16(values) => {
                 fill_panels(&mut values[start..], panel_len, rows, |_, value| {
