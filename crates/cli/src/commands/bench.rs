@@ -115,7 +115,7 @@ impl Work {
     fn measure(
         self,
         shape: &BenchShape,
-        held: &Held,
+        held: Held,
         repeats: usize,
     ) -> Result<Measurement, Failure> {
         let format = held.weights.map_or(self.weights(), weight_format);
@@ -239,10 +239,7 @@ impl Engine {
         let mut ours: Option<Measurement> = None;
         let mut theirs: Vec<Option<Measurement>> = vec![None; peers.len()];
         for _ in 0..self.rounds {
-            Measurement::keep_best(
-                &mut ours,
-                measure_apart(work, shape, isa, &self.held, repeats)?,
-            );
+            Measurement::keep_best(&mut ours, measure_apart(work, shape, isa, self.held, repeats)?);
             for (peer, best) in peers.iter().zip(&mut theirs) {
                 Measurement::keep_best(best, python.run(peer)?);
             }
@@ -273,7 +270,7 @@ fn measure_apart(
     work: Work,
     shape: &BenchShape,
     isa: Isa,
-    held: &Held,
+    held: Held,
     repeats: usize,
 ) -> Result<Measurement, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
@@ -300,7 +297,7 @@ pub(crate) struct Measure {
 impl Measure {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         for shape in BenchShape::all().iter().filter(|shape| shape.name == self.shape) {
-            let measured = self.work.measure(shape, &self.held, usize::from(self.repeats))?;
+            let measured = self.work.measure(shape, self.held, usize::from(self.repeats))?;
             writeln!(out, "{}", json!(measured))?;
         }
         Ok(())
