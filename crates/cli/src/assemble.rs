@@ -55,6 +55,15 @@ pub(crate) fn weight_format(name: WeightsName) -> WeightFormat {
     }
 }
 
+/// How the optimizer's moments are kept.
+pub(crate) fn moment_format(name: MomentsName) -> MomentFormat {
+    match name {
+        MomentsName::F32 => MomentFormat::F32,
+        MomentsName::Bf16 => MomentFormat::Bf16,
+        MomentsName::Int8 => MomentFormat::Int8,
+    }
+}
+
 /// How keys and values are kept.
 pub(crate) fn kv_format(name: KvName, weights: WeightFormat) -> KvFormat {
     match name {
@@ -167,11 +176,7 @@ pub(crate) fn trainer_options(config: &Config) -> TrainerOptions {
             RecomputeName::Always => Recompute::Always,
             RecomputeName::Never => Recompute::Never,
         },
-        moments: match config.optimizer.moments {
-            MomentsName::F32 => MomentFormat::F32,
-            MomentsName::Bf16 => MomentFormat::Bf16,
-            MomentsName::Int8 => MomentFormat::Int8,
-        },
+        moments: moment_format(config.optimizer.moments),
         lora: (learner.lora.rank > 0).then(|| LoraOptions {
             rank: learner.lora.rank,
             alpha: learner.lora.alpha,

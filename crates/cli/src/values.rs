@@ -1,12 +1,17 @@
 //! Words on the command line, each read by the type that owns it.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lens_config::schema::WeightsName;
+use lens_config::schema::{MomentsName, WeightsName};
 use lens_opd::methods::MethodName;
 
 /// How weights are held: f32, bf16, bf16-dot or int8.
 pub(crate) fn weights() -> impl TypedValueParser<Value = WeightsName> {
     PossibleValuesParser::new(WeightsName::WORDS).try_map(|word| word.parse::<WeightsName>())
+}
+
+/// How moments are held: f32, bf16 or int8.
+pub(crate) fn moments() -> impl TypedValueParser<Value = MomentsName> {
+    PossibleValuesParser::new(MomentsName::WORDS).try_map(|word| word.parse::<MomentsName>())
 }
 
 /// A method's name.

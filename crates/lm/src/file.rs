@@ -17,33 +17,6 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64), LmError> {
     Ok((file, metadata.len()))
 }
 
-/// Fills `bytes` from `offset` on, wherever the file's own position is: several threads read at once.
-#[cfg(unix)]
-pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
-}
-
-/// Fills `bytes` from `offset` on; each read names its place, so that several threads read at once.
-#[cfg(windows)]
-pub(crate) fn read_exact_at(
-    file: &File,
-    mut bytes: &mut [u8],
-    mut offset: u64,
-) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, bytes, offset) {
-            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => {
-                bytes = &mut bytes[count..];
-                offset += count as u64;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Reads a regular file of at most `limit` bytes.
 pub(crate) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>, LmError> {
     let (file, length) = open_regular(path)?;

@@ -19,13 +19,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use lens_config::schema::WeightsName;
+use lens_config::schema::{MomentsName, WeightsName};
 use lens_lm::kernels::dispatch::{self, Isa};
 use lens_lm::model::WeightFormat;
 use lens_lm::train::bench::BenchShape;
 use serde_json::json;
 
-use crate::assemble::weight_format;
+use crate::assemble::{moment_format, weight_format};
 use crate::failure::Failure;
 use measurement::Measurement;
 use peer::{Peer, Python};
@@ -115,12 +115,12 @@ impl Work {
     fn measure(
         self,
         shape: &BenchShape,
-        weights: Option<WeightsName>,
+        held: Held,
         repeats: usize,
     ) -> Result<Measurement, Failure> {
-        let format = weights.map_or(self.weights(), weight_format);
+        let format = held.weights.map_or(self.weights(), weight_format);
         match self {
-            Self::Train => train::measure(shape, repeats),
+            Self::Train => train::measure(shape, moment_format(held.moments), repeats),
             Self::Decode => decode::measure(shape, format, repeats),
             Self::Score => score::measure(shape, format, repeats),
             Self::Prefill => prefill::measure(shape, format, repeats),
@@ -135,6 +135,17 @@ impl Work {
             Self::Prefill => prefill::peers(shape, repeats),
         }
     }
+}
+
+/// How our side holds what it works on.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Held {
+    /// How our weights are held for decoding, scoring and prefill: f32, bf16, bf16-dot or int8; each work has its own default.
+    #[arg(long, value_name = "WEIGHTS", value_parser = crate::values::weights())]
+    weights: Option<WeightsName>,
+    /// How training holds both moments of the optimizer: f32, bf16 or int8.
+    #[arg(long, default_value = "f32", value_name = "MOMENTS", value_parser = crate::values::moments())]
+    moments: MomentsName,
 }
 
 /// Options of `lens bench engine`.
@@ -156,9 +167,8 @@ pub(crate) struct Engine {
     /// environment variable LENS_KERNELS, by default.
     #[arg(long, value_name = "SET", value_parser = instruction_set)]
     kernels: Option<Isa>,
-    /// How our weights are held for decoding, scoring and prefill: f32, bf16, bf16-dot or int8; each work has its own default.
-    #[arg(long, value_name = "WEIGHTS", value_parser = crate::values::weights())]
-    weights: Option<WeightsName>,
+    #[command(flatten)]
+    held: Held,
     /// A Python that can import the peers; without it the one in the environment variable LENS_PYTHON.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
@@ -229,10 +239,7 @@ impl Engine {
         let mut ours: Option<Measurement> = None;
         let mut theirs: Vec<Option<Measurement>> = vec![None; peers.len()];
         for _ in 0..self.rounds {
-            Measurement::keep_best(
-                &mut ours,
-                measure_apart(work, shape, isa, self.weights, repeats)?,
-            );
+            Measurement::keep_best(&mut ours, measure_apart(work, shape, isa, self.held, repeats)?);
             for (peer, best) in peers.iter().zip(&mut theirs) {
                 Measurement::keep_best(best, python.run(peer)?);
             }
@@ -263,13 +270,14 @@ fn measure_apart(
     work: Work,
     shape: &BenchShape,
     isa: Isa,
-    weights: Option<WeightsName>,
+    held: Held,
     repeats: usize,
 ) -> Result<Measurement, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(dispatch::VARIABLE, isa.name());
     command.args(["bench", "measure", work.name(), shape.name, &repeats.to_string()]);
-    if let Some(weights) = weights {
+    command.args(["--moments", &held.moments.to_string()]);
+    if let Some(weights) = held.weights {
         command.args(["--weights", &weights.to_string()]);
     }
     measurement::printed("lens bench measure", &command.output()?)
@@ -282,14 +290,14 @@ pub(crate) struct Measure {
     #[arg(value_parser = shape_name)]
     shape: String,
     repeats: u16,
-    #[arg(long, value_parser = crate::values::weights())]
-    weights: Option<WeightsName>,
+    #[command(flatten)]
+    held: Held,
 }
 
 impl Measure {
     fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         for shape in BenchShape::all().iter().filter(|shape| shape.name == self.shape) {
-            let measured = self.work.measure(shape, self.weights, usize::from(self.repeats))?;
+            let measured = self.work.measure(shape, self.held, usize::from(self.repeats))?;
             writeln!(out, "{}", json!(measured))?;
         }
         Ok(())

@@ -206,6 +206,9 @@ fn read_head(checkpoint: &Checkpoint) -> Result<OwnedValues, EngineError> {
     Ok(checkpoint.read_matrix(name)?)
 }
 
+/// Working memory of the trainer that stays between steps: asking the system for it again takes longer than what is done in it.
+const KEPT_BYTES: usize = 128 << 20;
+
 /// The folder of saved adapters.
 const ADAPTER: &str = "adapter";
 
@@ -243,8 +246,10 @@ impl NativeLearner {
             report.skipped = step.skipped_non_finite;
             Ok(report)
         });
-        // Between steps the models play; also the rows before one at fault have left their gradient.
-        self.trainer.release();
+        // Between steps the models play and may need the memory. The rows before one at fault have left their gradient.
+        if learned.is_err() || self.trainer.working_bytes() > KEPT_BYTES {
+            self.trainer.release();
+        }
         learned
     }
 

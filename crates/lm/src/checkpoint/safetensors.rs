@@ -1,10 +1,6 @@
-//! One safetensors file: a checked header, and values read from it in pieces.
-//!
-//! Files are read with positioned reads instead of memory maps: a map needs `unsafe`, kills the process when the
-//! file shrinks underneath it, and is no faster once the values are widened to f32 anyway.
+//! One safetensors file: a checked header, and values widened from a map of the file in pieces.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -14,12 +10,13 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::dtype::Dtype;
 use crate::error::LmError;
-use crate::file::{open_regular, read_exact_at};
+use crate::file::open_regular;
+use crate::kernels::map::FileMap;
 
 /// Headers beyond this are refused, as the format's own reader does.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Values converted at a time: large enough for the system call, small enough for the cache.
+/// Values one task converts: few enough for the cache.
 const PIECE: usize = 1 << 17;
 
 /// One tensor's place in a file.
@@ -194,7 +191,7 @@ fn check_entries(
 #[derive(Debug)]
 pub struct SafetensorsFile {
     path: PathBuf,
-    file: File,
+    map: FileMap,
     header: Header,
 }
 
@@ -203,7 +200,8 @@ impl SafetensorsFile {
     pub fn open(path: &Path) -> Result<Self, LmError> {
         let (mut file, length) = open_regular(path)?;
         let header = Header::read(path, &mut file, length)?;
-        Ok(Self { path: path.to_owned(), file, header })
+        let map = FileMap::new(file).map_err(LmError::io(path, "map it"))?;
+        Ok(Self { path: path.to_owned(), map, header })
     }
 
     /// Where the file is.
@@ -241,19 +239,18 @@ impl SafetensorsFile {
                 self.read_piece(dtype, offset, values)?;
                 Ok(NonFinite::among(values, first + piece * PIECE))
             })
-            .try_reduce(NonFinite::default, |a, b| Ok(a.and(b)))?;
-        bad.check(&self.path, name, &entry.shape)
+            .try_reduce(NonFinite::default, |a, b| Ok(a.and(b)));
+        self.map.forget();
+        bad?.check(&self.path, name, &entry.shape)
     }
 
     fn read_piece(&self, dtype: Dtype, offset: u64, values: &mut [f32]) -> Result<(), LmError> {
-        let failed = LmError::io(&self.path, "read tensor values");
-        if dtype == Dtype::F32 {
-            let bytes = bytemuck::cast_slice_mut(values);
-            return read_exact_at(&self.file, bytes, offset).map_err(failed);
-        }
-        let mut bytes = vec![0_u8; values.len() * dtype.size()];
-        read_exact_at(&self.file, &mut bytes, offset).map_err(failed)?;
-        dtype.decode(&bytes, values);
+        let start = offset as usize;
+        let bytes = self
+            .map
+            .bytes(start..start + values.len() * dtype.size())
+            .map_err(LmError::io(&self.path, "read tensor values"))?;
+        dtype.decode(bytes, values);
         Ok(())
     }
 }

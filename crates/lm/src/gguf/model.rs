@@ -1,7 +1,6 @@
 //! A GGUF file seen as a Hugging Face model: its shape, its tensors under their usual names, its tokenizer.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,8 @@ use super::tokenizer;
 use crate::checkpoint::{Companions, Dtype, ModelFiles, ModelTokens, TensorSource};
 use crate::config::{Family, ModelConfig};
 use crate::error::LmError;
-use crate::file::{open_regular, read_exact_at};
+use crate::file::open_regular;
+use crate::kernels::map::FileMap;
 
 /// Rows compared to tell whether two matrices are one.
 const COMPARED_ROWS: usize = 64;
@@ -25,7 +25,7 @@ const SAME_MATRIX: f64 = 0.25;
 #[derive(Debug)]
 pub struct GgufModel {
     path: PathBuf,
-    file: File,
+    map: FileMap,
     header: Header,
     config: ModelConfig,
     /// Hugging Face name to name in the file.
@@ -40,7 +40,7 @@ impl GgufModel {
         let tied = !header.tensors.contains_key("output.weight");
         let mut model = Self {
             path: path.to_owned(),
-            file,
+            map: FileMap::new(file).map_err(LmError::io(path, "map it"))?,
             config: metadata::config(&Metadata { path, header: &header }, None, tied)?,
             header,
             names: BTreeMap::new(),
@@ -234,16 +234,17 @@ impl GgufModel {
             return Err(LmError::tensor(&self.path, name, problem));
         };
         let blocks = first / kind.values()..end.div_ceil(kind.values());
-        let mut bytes = vec![0; blocks.len() * kind.bytes()];
-        let offset = info.offset + (blocks.start * kind.bytes()) as u64;
-        read_exact_at(&self.file, &mut bytes, offset)
-            .map_err(LmError::io(&self.path, "read tensor values"))?;
+        let start = info.offset as usize + blocks.start * kind.bytes();
         let skip = first - blocks.start * kind.values();
+        let bytes = self
+            .map
+            .bytes(start..start + blocks.len() * kind.bytes())
+            .map_err(LmError::io(&self.path, "read tensor values"))?;
         if skip == 0 && blocks.len() * kind.values() == out.len() {
-            kind.decode(&bytes, out);
+            kind.decode(bytes, out);
         } else {
             let mut whole = vec![0.0; blocks.len() * kind.values()];
-            kind.decode(&bytes, &mut whole);
+            kind.decode(bytes, &mut whole);
             out.copy_from_slice(&whole[skip..skip + out.len()]);
         }
         Ok(())
@@ -281,9 +282,11 @@ impl TensorSource for GgufModel {
             pieces.push((row * width + column, piece));
             rest = behind;
         }
-        pieces
+        let read = pieces
             .into_par_iter()
             .with_min_len((1 << 16) / width + 1)
-            .try_for_each(|(start, piece)| self.read_stored(in_file, info, start, piece))
+            .try_for_each(|(start, piece)| self.read_stored(in_file, info, start, piece));
+        self.map.forget();
+        read
     }
 }

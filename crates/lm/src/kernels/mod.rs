@@ -10,6 +10,7 @@ pub mod aligned;
 pub(crate) mod attention;
 pub mod dispatch;
 pub mod elementwise;
+pub(crate) mod map;
 pub mod matrix;
 pub mod packed;
 pub mod peak;

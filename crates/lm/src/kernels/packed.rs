@@ -17,6 +17,8 @@ const DEPTH_BLOCK: usize = 256;
 const ROW_BLOCK: usize = 240;
 /// Up to this many rows the weights are the stream and are read in storage order.
 const FEW_ROWS: usize = 24;
+/// Values that are read before they are packed.
+const READ_VALUES: usize = 1 << 20;
 /// Multiply-adds below which a product is not worth sharing between threads.
 const PARALLEL_WORK: usize = 1 << 17;
 
@@ -177,27 +179,55 @@ impl Packed {
         let rows: Vec<&[f32]> =
             stacked.iter().flat_map(|part| part.chunks_exact(self.inputs)).collect();
         assert_eq!(rows.len(), self.outputs, "stacked matrices do not make up the packed shape");
+        self.fill_panels_from(0, &rows);
+    }
+
+    /// Packs other values of the same shape, which `read` puts into a buffer: a few megabytes of whole rows at a time.
+    pub(crate) fn fill_by<E>(
+        &mut self,
+        mut read: impl FnMut(Range<usize>, &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let most = (READ_VALUES / self.inputs.max(1)).max(1).next_multiple_of(PANEL);
+        let mut buffer = vec![0.0; most.min(self.outputs) * self.inputs];
+        for first in (0..self.outputs).step_by(most) {
+            let end = (first + most).min(self.outputs);
+            let values = &mut buffer[..(end - first) * self.inputs];
+            read(first..end, values)?;
+            let rows: Vec<&[f32]> = values.chunks_exact(self.inputs).collect();
+            self.fill_panels_from(first / PANEL, &rows);
+        }
+        Ok(())
+    }
+
+    /// Packs rows into the panels from `first_panel` on.
+    fn fill_panels_from(&mut self, first_panel: usize, rows: &[&[f32]]) {
         let panel_len = PANEL * self.steps();
+        let start = first_panel * panel_len;
         match &mut self.store {
-            Store::F32(values) => fill_panels(values, panel_len, &rows, |_, value| value),
+            Store::F32(values) => {
+                fill_panels(&mut values[start..], panel_len, rows, |_, value| value);
+            }
             Store::Bf16(values) => {
-                fill_panels(values, panel_len, &rows, |_, value| bf16::from_f32(value).to_bits());
+                fill_panels(&mut values[start..], panel_len, rows, |_, value| {
+                    bf16::from_f32(value).to_bits()
+                });
             }
             Store::Pairs(values) => {
-                values.par_chunks_exact_mut(panel_len.max(1)).zip(rows.par_chunks(PANEL)).for_each(
-                    |(values, rows)| {
+                values[start..]
+                    .par_chunks_exact_mut(panel_len.max(1))
+                    .zip(rows.par_chunks(PANEL))
+                    .for_each(|(values, rows)| {
                         for (column, row) in rows.iter().enumerate() {
                             for (step, pair) in values.chunks_exact_mut(PANEL).zip(row.chunks(2)) {
                                 step[column] = rounded_pair(pair);
                             }
                         }
-                    },
-                );
+                    });
             }
             Store::Int8(values) => {
                 let scales: Vec<f32> = rows.par_iter().map(|row| int8_scale(row)).collect();
-                self.scales[..scales.len()].copy_from_slice(&scales);
-                fill_panels(values, panel_len, &rows, |row, value| {
+                self.scales[first_panel * PANEL..][..scales.len()].copy_from_slice(&scales);
+                fill_panels(&mut values[start..], panel_len, rows, |row, value| {
                     if scales[row] == 0.0 {
                         0
                     } else {
@@ -560,14 +590,16 @@ fn fill_panels<E: Element>(
     rows: &[&[f32]],
     store: impl Fn(usize, f32) -> E + Sync,
 ) {
-    values.par_chunks_exact_mut(panel_len.max(1)).enumerate().for_each(|(panel, values)| {
-        for (column, row) in rows.iter().skip(panel * PANEL).take(PANEL).enumerate() {
-            let index = panel * PANEL + column;
-            for (step, &value) in values.chunks_exact_mut(PANEL).zip(*row) {
-                step[E::slot(column)] = store(index, value);
+    values.par_chunks_exact_mut(panel_len.max(1)).zip(rows.par_chunks(PANEL)).enumerate().for_each(
+        |(panel, (values, rows))| {
+            for (column, row) in rows.iter().enumerate() {
+                let index = panel * PANEL + column;
+                for (step, &value) in values.chunks_exact_mut(PANEL).zip(*row) {
+                    step[E::slot(column)] = store(index, value);
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 /// The scale that maps the largest magnitude of a row to 127.

@@ -154,8 +154,11 @@ dispatched! {
         scale: f32,
     ) {
         let mut lanes = [0.0_f32; LANES];
-        for (at, ((&d, &v), &w)) in dy.iter().zip(x).zip(weight).enumerate() {
-            lanes[at % LANES] = (d * w).mul_add(v, lanes[at % LANES]);
+        let rows = dy.chunks(LANES).zip(x.chunks(LANES)).zip(weight.chunks(LANES));
+        for ((dy, x), weight) in rows {
+            for (((lane, &d), &v), &w) in lanes.iter_mut().zip(dy).zip(x).zip(weight) {
+                *lane = (d * w).mul_add(v, *lane);
+            }
         }
         let shared = -fold(lanes) * scale * scale * scale / x.len() as f32;
         for ((((o, dw), &d), &v), &w) in

@@ -6,8 +6,6 @@ mod rope;
 mod scratch;
 mod weights;
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +24,7 @@ pub(crate) use head::{
 };
 use rope::Rope;
 use scratch::ScratchPool;
-use weights::{Values, Weights};
+use weights::Weights;
 
 /// A decoder model ready to generate and score. Cloning is cheap: clones share the weights.
 #[derive(Debug, Clone)]
@@ -62,23 +60,22 @@ impl Model {
         format: WeightFormat,
     ) -> Result<Self, LmError> {
         weights::check(config, parameters)?;
-        Self::build(config, &|name| Ok(Cow::Borrowed(&parameters[name].data)), format)
+        Self::build(config, parameters, format)
     }
 
-    /// Like [`Model::new`], but reads one matrix at a time, so that only the packed weights stay in memory.
+    /// Like [`Model::new`], but reads a few megabytes at a time, so that only the packed weights are in memory.
     pub fn load(
         config: &ModelConfig,
         source: &dyn TensorSource,
         format: WeightFormat,
     ) -> Result<Self, LmError> {
         weights::check_shapes(config, &|name| source.shape(name))?;
-        let shapes = config.parameter_shapes();
-        Self::build(config, &reader(&shapes, source), format)
+        Self::build(config, source, format)
     }
 
     fn build(
         config: &ModelConfig,
-        values: &Values<'_>,
+        source: &dyn TensorSource,
         format: WeightFormat,
     ) -> Result<Self, LmError> {
         check_config(config)?;
@@ -89,7 +86,7 @@ impl Model {
                 kv_format,
                 isa: Isa::chosen().map_err(LmError::Setting)?,
                 rope: Rope::new(config),
-                weights: Weights::pack(config, values, format)?,
+                weights: Weights::pack(config, source, format)?,
                 scratch: ScratchPool::default(),
                 pages: Arc::new(PagePool::new(cache_shape(config, kv_format))),
                 identity: new_identity(),
@@ -123,12 +120,12 @@ impl Model {
     /// otherwise the clones keep the old weights until they are dropped.
     pub fn refresh(&mut self, parameters: &Parameters) -> Result<(), LmError> {
         weights::check(&self.inner.config, parameters)?;
-        self.refill(&|name| Ok(Cow::Borrowed(&parameters[name].data[..])))
+        self.refill(parameters)
     }
 
-    fn refill(&mut self, values: &Values<'_>) -> Result<(), LmError> {
+    fn refill(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.weights.fill(&inner.config, values)?;
+            inner.weights.fill(&inner.config, source)?;
             inner.identity = new_identity();
         } else {
             let old = &self.inner;
@@ -137,7 +134,7 @@ impl Model {
                 kv_format: old.kv_format,
                 isa: old.isa,
                 rope: Rope::new(&old.config),
-                weights: Weights::pack(&old.config, values, old.weights.format)?,
+                weights: Weights::pack(&old.config, source, old.weights.format)?,
                 scratch: ScratchPool::default(),
                 pages: Arc::clone(&old.pages),
                 identity: new_identity(),
@@ -146,12 +143,10 @@ impl Model {
         Ok(())
     }
 
-    /// [`Model::refresh`] from weights that are read one matrix at a time.
+    /// [`Model::refresh`] from weights that are read a few megabytes at a time.
     pub fn refresh_from(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
-        let config = self.inner.config.clone();
-        weights::check_shapes(&config, &|name| source.shape(name))?;
-        let shapes = config.parameter_shapes();
-        self.refill(&reader(&shapes, source))
+        weights::check_shapes(&self.inner.config, &|name| source.shape(name))?;
+        self.refill(source)
     }
 
     /// The model's shape.
@@ -196,19 +191,6 @@ impl Model {
 
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
-    }
-}
-
-/// Reads one parameter at a time.
-fn reader<'a>(
-    shapes: &'a BTreeMap<String, Vec<usize>>,
-    source: &'a dyn TensorSource,
-) -> impl Fn(&str) -> Result<Cow<'a, [f32]>, LmError> + 'a {
-    |name| {
-        let mut values = vec![0.0; shapes[name].iter().product()];
-        source.read_values(name, 0, &mut values)?;
-        weights::check_finite(name, &values)?;
-        Ok(Cow::Owned(values))
     }
 }
 

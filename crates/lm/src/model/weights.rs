@@ -1,16 +1,12 @@
 //! A model's parameters, checked and packed.
 
-use std::borrow::Cow;
-
 use rayon::prelude::*;
 
+use crate::checkpoint::TensorSource;
 use crate::config::ModelConfig;
 use crate::error::LmError;
 use crate::kernels::packed::{Packed, WeightFormat};
 use crate::tensor::Parameters;
-
-/// Gives the values of a parameter by name.
-pub(crate) type Values<'a> = dyn Fn(&str) -> Result<Cow<'a, [f32]>, LmError> + 'a;
 
 #[derive(Debug)]
 pub(crate) struct Layer {
@@ -41,7 +37,7 @@ impl Weights {
     /// Packs checked parameters.
     pub(crate) fn pack(
         config: &ModelConfig,
-        values: &Values<'_>,
+        source: &dyn TensorSource,
         format: WeightFormat,
     ) -> Result<Self, LmError> {
         let (hidden, ff) = (config.hidden_size, config.intermediate_size);
@@ -69,44 +65,54 @@ impl Weights {
             head: matrix(config.vocab_size, hidden),
             embedding: (!config.tied_head).then(|| matrix(config.vocab_size, hidden)),
         };
-        weights.fill(config, values)?;
+        weights.fill(config, source)?;
         Ok(weights)
     }
 
-    /// Packs other checked parameters into the same memory.
+    /// Packs other parameters into the same memory. Only a few megabytes are read at a time.
     pub(crate) fn fill(
         &mut self,
         config: &ModelConfig,
-        values: &Values<'_>,
+        source: &dyn TensorSource,
     ) -> Result<(), LmError> {
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            let get = |name: &str| values(&format!("model.layers.{index}.{name}"));
-            layer.input_norm.copy_from_slice(&get("input_layernorm.weight")?);
-            layer.post_norm.copy_from_slice(&get("post_attention_layernorm.weight")?);
-            if config.qk_norm {
-                layer.q_norm.copy_from_slice(&get("self_attn.q_norm.weight")?);
-                layer.k_norm.copy_from_slice(&get("self_attn.k_norm.weight")?);
+            let name = |part: &str| format!("model.layers.{index}.{part}");
+            let vectors = [
+                ("input_layernorm", &mut layer.input_norm),
+                ("post_attention_layernorm", &mut layer.post_norm),
+                ("self_attn.q_norm", &mut layer.q_norm),
+                ("self_attn.k_norm", &mut layer.k_norm),
+            ];
+            for (part, values) in vectors.into_iter().filter(|(_, values)| !values.is_empty()) {
+                read_checked(source, &name(&format!("{part}.weight")), 0, values)?;
             }
-            let projection = |part: &str, kind: &str| get(&format!("self_attn.{part}_proj.{kind}"));
-            let [q, k, v] = ["q", "k", "v"].map(|part| projection(part, "weight"));
-            layer.qkv.fill(&[&q?, &k?, &v?]);
+            let projections = |kind: &str| {
+                ["q", "k", "v"].map(|part| name(&format!("self_attn.{part}_proj.{kind}")))
+            };
+            fill_stacked(&mut layer.qkv, source, &projections("weight"))?;
             if config.qkv_bias {
-                let [q, k, v] = ["q", "k", "v"].map(|part| projection(part, "bias"));
-                layer.qkv.fill_bias(&[&q?, &k?, &v?]);
+                let [mut q, mut k, mut v] =
+                    [config.q_width(), config.kv_width(), config.kv_width()]
+                        .map(|width| vec![0.0; width]);
+                for (name, bias) in projections("bias").iter().zip([&mut q, &mut k, &mut v]) {
+                    read_checked(source, name, 0, bias)?;
+                }
+                layer.qkv.fill_bias(&[&q, &k, &v]);
             }
-            layer.o.fill(&[&get("self_attn.o_proj.weight")?]);
-            layer.gate_up.fill(&[&get("mlp.gate_proj.weight")?, &get("mlp.up_proj.weight")?]);
-            layer.down.fill(&[&get("mlp.down_proj.weight")?]);
+            fill_stacked(&mut layer.o, source, &[name("self_attn.o_proj.weight")])?;
+            let gate_up = [name("mlp.gate_proj.weight"), name("mlp.up_proj.weight")];
+            fill_stacked(&mut layer.gate_up, source, &gate_up)?;
+            fill_stacked(&mut layer.down, source, &[name("mlp.down_proj.weight")])?;
         }
-        self.norm.copy_from_slice(&values("model.norm.weight")?);
-        let table = self.embedding.as_mut();
-        if let Some(table) = table {
-            table.fill(&[&values("model.embed_tokens.weight")?]);
-            self.head.fill(&[&values("lm_head.weight")?]);
-        } else {
-            self.head.fill(&[&values("model.embed_tokens.weight")?]);
+        read_checked(source, "model.norm.weight", 0, &mut self.norm)?;
+        let embedding = ["model.embed_tokens.weight".to_owned()];
+        match &mut self.embedding {
+            Some(table) => {
+                fill_stacked(table, source, &embedding)?;
+                fill_stacked(&mut self.head, source, &["lm_head.weight".to_owned()])
+            }
+            None => fill_stacked(&mut self.head, source, &embedding),
         }
-        Ok(())
     }
 
     /// The embedding of a token.
@@ -137,7 +143,7 @@ pub(crate) fn check(config: &ModelConfig, parameters: &Parameters) -> Result<(),
             let problem = format!("has {} values for shape {:?}", tensor.len(), tensor.shape);
             return Err(LmError::Parameter { name: name.clone(), problem });
         }
-        check_finite(name, &tensor.data)?;
+        check_finite(name, 0, &tensor.data)?;
     }
     Ok(())
 }
@@ -159,12 +165,51 @@ pub(crate) fn check_shapes(
     Ok(())
 }
 
-pub(crate) fn check_finite(name: &str, values: &[f32]) -> Result<(), LmError> {
+/// Packs matrices below one another.
+fn fill_stacked(
+    packed: &mut Packed,
+    source: &dyn TensorSource,
+    names: &[String],
+) -> Result<(), LmError> {
+    let inputs = packed.inputs();
+    let mut ends = Vec::new();
+    let mut end = 0;
+    for name in names {
+        end += source.shape(name).map_or(0, |shape| shape[0]);
+        ends.push(end);
+    }
+    packed.fill_by(|rows, mut out| {
+        let mut row = rows.start;
+        let mut begin = 0;
+        for (name, &end) in names.iter().zip(&ends) {
+            let count = end.min(rows.end).saturating_sub(row);
+            let (part, rest) = std::mem::take(&mut out).split_at_mut(count * inputs);
+            if count > 0 {
+                read_checked(source, name, (row - begin) * inputs, part)?;
+            }
+            (row, out, begin) = (row + count, rest, end);
+        }
+        Ok(())
+    })
+}
+
+/// Reads values of a parameter from value `first` on; all must be finite.
+fn read_checked(
+    source: &dyn TensorSource,
+    name: &str,
+    first: usize,
+    out: &mut [f32],
+) -> Result<(), LmError> {
+    source.read_values(name, first, out)?;
+    check_finite(name, first, out)
+}
+
+fn check_finite(name: &str, first: usize, values: &[f32]) -> Result<(), LmError> {
     match values.par_iter().position_first(|value| !value.is_finite()) {
         None => Ok(()),
         Some(index) => Err(LmError::Parameter {
             name: name.to_owned(),
-            problem: format!("holds {} at index {index}", values[index]),
+            problem: format!("holds {} at index {}", values[index], first + index),
         }),
     }
 }

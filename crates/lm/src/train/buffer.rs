@@ -27,6 +27,11 @@ impl Buffer {
         }
     }
 
+    /// Whether it has no memory yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.map.is_none()
+    }
+
     /// The first `length` values of what was filled before.
     pub(super) fn get(&self, length: usize) -> &[f32] {
         match &self.map {

@@ -4,6 +4,7 @@ use super::TrainError;
 use super::adapters::{Adapters, LoraOptions};
 use super::attention::RopeTable;
 use super::batch::{MicroBatch, micro_batches, pack};
+use super::buffer::Buffer;
 use super::forward::Model;
 use super::layout::{Entry, Layout};
 use super::moments::MomentFormat;
@@ -107,7 +108,7 @@ pub struct Trainer {
     layout: Layout,
     base: Base,
     adapters: Option<Adapters>,
-    gradient: Vec<f32>,
+    gradient: Buffer,
     pub(super) optimizer: Optimizer,
     /// Whether a loss that is not finite went into the gradient.
     spoiled: bool,
@@ -173,7 +174,7 @@ impl Trainer {
             layout,
             base,
             adapters,
-            gradient: Vec::new(),
+            gradient: Buffer::default(),
             optimizer: Optimizer::default(),
             spoiled: false,
             rope: RopeTable::default(),
@@ -232,13 +233,13 @@ impl Trainer {
 
     /// The accumulated gradient, in the trainer's own order; nothing before the first [`Self::accumulate`].
     pub fn gradients(&self) -> impl Iterator<Item = ParameterView<'_>> {
-        self.named(&self.gradient)
+        self.named(self.accumulated())
     }
 
     /// A trained tensor's accumulated gradient by name.
     pub fn gradient(&self, name: &str) -> Option<&[f32]> {
         let entry = self.trained_entries().iter().find(|entry| entry.name == name)?;
-        self.gradient.get(entry.range.clone())
+        self.accumulated().get(entry.range.clone())
     }
 
     /// The output head, rows of the vocabulary x hidden size (the embedding when tied).
@@ -313,6 +314,11 @@ impl Trainer {
         self.adapters.as_ref().map_or(&self.layout.entries, |adapters| &adapters.entries)
     }
 
+    /// The gradient; nothing before the first [`Self::accumulate`].
+    fn accumulated(&self) -> &[f32] {
+        if self.gradient.is_empty() { &[] } else { self.gradient.get(self.trained_count()) }
+    }
+
     fn trained(&self) -> &[f32] {
         match (&self.adapters, &self.base) {
             (Some(adapters), _) => &adapters.values,
@@ -349,6 +355,14 @@ impl Trainer {
         let affordable =
             self.options.activation_bytes / activation_bytes_per_token(&self.config, recompute);
         self.options.micro_batch_tokens.min(affordable)
+    }
+
+    /// Bytes that [`Self::accumulate`] works in, [`Self::release`] gives back: gradient, activations and buffers of full micro-batches.
+    pub fn working_bytes(&self) -> usize {
+        let tokens = self.micro_batch_tokens();
+        let kept = activation_bytes_per_token(&self.config, self.recomputes(tokens));
+        let gradient = self.trained_count() * size_of::<f32>();
+        gradient + tokens * kept + scratch_bytes(&self.config, &self.options, tokens)
     }
 
     /// Whether a micro-batch's activations are computed again.
@@ -388,9 +402,7 @@ impl Trainer {
             check_row(row, data, heads, &limits)?;
         }
         let count = self.trained_count();
-        if self.gradient.is_empty() {
-            self.gradient = vec![0.0; count];
-        }
+        self.gradient.fit(count);
         let mut reports: Vec<RowReport> = rows
             .iter()
             .map(|row| RowReport {
@@ -418,8 +430,8 @@ impl Trainer {
                 rope: &self.rope,
             };
             self.pass.forward(model, &batch, Keep::ForBackward(options));
-            let losses =
-                self.pass.backward(model, &batch, rows, heads, options, &mut self.gradient);
+            let gradient = self.gradient.fit(count);
+            let losses = self.pass.backward(model, &batch, rows, heads, options, gradient);
             for (position, loss) in batch.losses.iter().zip(losses) {
                 let report = &mut reports[position.row];
                 report.weighted_loss += f64::from(position.weight) * loss;
@@ -474,30 +486,29 @@ impl Trainer {
         }
     }
 
-    /// Applies the accumulated gradient and gives its memory back. The gradient is held whole until here: clipping
+    /// Applies the accumulated gradient and sets it to zero; its memory stays for the next batch, because the system takes longer to
+    /// hand it out again than to compute the update. The gradient is held whole until here: clipping
     /// needs its norm before the first value is applied, and a batch is the sum of many micro-batches. When the loss or the gradient is not finite, weights and optimizer
     /// stay as they are, the gradient is dropped and the report says so.
     pub fn step(&mut self, config: &AdamWConfig) -> Result<StepReport, TrainError> {
         config.check()?;
-        let grad_norm = norm(&self.gradient);
+        let count = self.trained_count();
+        let gradient = self.gradient.fit(count);
+        let grad_norm = norm(gradient);
         let healthy = grad_norm.is_finite() && !std::mem::take(&mut self.spoiled);
         let clipped = healthy && grad_norm > config.clip;
         if healthy {
             // The small term keeps the clipped norm below the bound, as PyTorch does.
             let factor = if clipped { config.clip / (grad_norm + 1e-6) } else { 1.0 };
             let settings = (config, self.options.moments);
-            let mut gradient = std::mem::take(&mut self.gradient);
-            if gradient.is_empty() {
-                gradient = vec![0.0; self.trained_count()];
-            }
             match (&mut self.adapters, &mut self.base) {
                 (Some(adapters), _) => {
                     let values = &mut adapters.values;
-                    self.optimizer.update(values, &mut gradient, settings, factor);
+                    self.optimizer.update(values, gradient, settings, factor);
                     adapters.rescale();
                 }
                 (None, Base::F32(weights)) => {
-                    self.optimizer.update(weights, &mut gradient, settings, factor);
+                    self.optimizer.update(weights, gradient, settings, factor);
                 }
                 // Only frozen weights are rounded.
                 (None, Base::Bf16(_)) => {}
@@ -516,7 +527,7 @@ impl Trainer {
     /// Forgets the accumulated gradient.
     pub fn drop_gradient(&mut self) {
         self.spoiled = false;
-        self.gradient = Vec::new();
+        self.gradient = Buffer::default();
     }
 
     /// Gives back the memory that only [`Self::accumulate`] needs: gradient, activations, packed weights. What was

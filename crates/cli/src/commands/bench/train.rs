@@ -1,14 +1,18 @@
 //! A train step: forward, backward and AdamW with full-vocabulary KL against a teacher.
 
-use lens_lm::train::TrainerOptions;
 use lens_lm::train::bench::{BenchShape, run};
+use lens_lm::train::{MomentFormat, TrainerOptions};
 
 use super::measurement::Measurement;
 use super::peer::Peer;
 use crate::failure::Failure;
 
-pub(super) fn measure(shape: &BenchShape, repeats: usize) -> Result<Measurement, Failure> {
-    let result = run(shape, TrainerOptions::default(), repeats)
+pub(super) fn measure(
+    shape: &BenchShape,
+    moments: MomentFormat,
+    repeats: usize,
+) -> Result<Measurement, Failure> {
+    let result = run(shape, TrainerOptions { moments, ..TrainerOptions::default() }, repeats)
         .map_err(|error| Failure::Runtime(error.into()))?;
     Ok(Measurement {
         tokens_per_second: result.tokens_per_second,
