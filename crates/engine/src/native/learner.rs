@@ -206,7 +206,8 @@ fn read_head(checkpoint: &Checkpoint) -> Result<OwnedValues, EngineError> {
     Ok(checkpoint.read_matrix(name)?)
 }
 
-/// Working memory of the trainer that stays between steps: asking the system for it again takes longer than what is done in it.
+/// Working memory of the trainer that stays between steps: asking the system for it again takes longer than what is done
+/// in it.
 const KEPT_BYTES: usize = 128 << 20;
 
 /// The folder of saved adapters.

@@ -357,7 +357,8 @@ impl Trainer {
         self.options.micro_batch_tokens.min(affordable)
     }
 
-    /// Bytes that [`Self::accumulate`] works in, [`Self::release`] gives back: gradient, activations and buffers of full micro-batches.
+    /// Bytes that [`Self::accumulate`] works in and [`Self::release`] gives back: gradient, activations and buffers of full
+    /// micro-batches.
     pub fn working_bytes(&self) -> usize {
         let tokens = self.micro_batch_tokens();
         let kept = activation_bytes_per_token(&self.config, self.recomputes(tokens));
@@ -486,10 +487,10 @@ impl Trainer {
         }
     }
 
-    /// Applies the accumulated gradient and sets it to zero; its memory stays for the next batch, because the system takes longer to
-    /// hand it out again than to compute the update. The gradient is held whole until here: clipping
-    /// needs its norm before the first value is applied, and a batch is the sum of many micro-batches. When the loss or the gradient is not finite, weights and optimizer
-    /// stay as they are, the gradient is dropped and the report says so.
+    /// Applies the accumulated gradient and sets it to zero; its memory stays for the next batch, because the system takes
+    /// longer to hand it out again than to compute the update. The gradient is held whole until here: clipping needs its norm
+    /// before the first value is applied, and a batch is the sum of many micro-batches. When the loss or the gradient is not
+    /// finite, weights and optimizer stay as they are, the gradient is dropped and the report says so.
     pub fn step(&mut self, config: &AdamWConfig) -> Result<StepReport, TrainError> {
         config.check()?;
         let count = self.trained_count();

@@ -197,7 +197,8 @@ impl Iteration {
                     named.map(|((_, name), value)| ((*name).to_owned(), json!(value))).collect()
                 };
                 json!({
-                    "seconds": stages(&measured.seconds), "flops": stages(&measured.flops), "total": measured.total(), "turns": measured.turns,
+                    "seconds": stages(&measured.seconds), "flops": stages(&measured.flops),
+                    "total": measured.total(), "turns": measured.turns,
                     "generated_tokens": measured.generated, "rows": measured.rows,
                     "trained_rows": measured.trained_rows, "optimizer_steps": measured.steps,
                     "forks": measured.forks, "complete_pairs": measured.pairs,
@@ -214,7 +215,8 @@ impl Iteration {
         }
         writeln!(
             out,
-            "{} explorer batches of {} episodes, horizon {}; seconds, GFLOP/s and their share of the peak of f32 multiply-adds, {peak:.0} GFLOP/s",
+            "{} explorer batches of {} episodes, horizon {}; seconds, GFLOP/s and their share of the peak of f32 \
+             multiply-adds, {peak:.0} GFLOP/s",
             self.batches, config.rollout.batch_size, self.horizon
         )?;
         writeln!(out, "{:<30} {:>9} {:>9} {:>16} {:>16}", "stage", "opd", "lens", "opd", "lens")?;
@@ -257,7 +259,8 @@ impl Iteration {
         writeln!(out, "{:<30} {:>9} {:>9}", "optimizer steps", opd.steps, lens.steps)?;
         writeln!(
             out,
-            "forks: {}, of them {} in tasks that were over at the fork turn; complete pairs {} ({:.1} % of the others), hints kept {}",
+            "forks: {}, of them {} in tasks that were over at the fork turn; complete pairs {} ({:.1} % of the others), \
+             hints kept {}",
             lens.forks,
             lens.over,
             lens.pairs,
