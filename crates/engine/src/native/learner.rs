@@ -247,8 +247,12 @@ impl NativeLearner {
             report.skipped = step.skipped_non_finite;
             Ok(report)
         });
-        // Between steps the models play and may need the memory. The rows before one at fault have left their gradient.
-        if learned.is_err() || self.trainer.working_bytes() > KEPT_BYTES {
+        // The rows before one at fault have left their gradient.
+        if learned.is_err() {
+            self.trainer.drop_gradient();
+        }
+        // Between steps the models play and may need the memory.
+        if self.trainer.working_bytes() > KEPT_BYTES {
             self.trainer.release();
         }
         learned

@@ -357,13 +357,12 @@ impl Trainer {
         self.options.micro_batch_tokens.min(affordable)
     }
 
-    /// Bytes that [`Self::accumulate`] works in and [`Self::release`] gives back: gradient, activations and buffers of full
+    /// Bytes that [`Self::accumulate`] works in and [`Self::release`] gives back: activations and buffers of full
     /// micro-batches.
     pub fn working_bytes(&self) -> usize {
         let tokens = self.micro_batch_tokens();
         let kept = activation_bytes_per_token(&self.config, self.recomputes(tokens));
-        let gradient = self.trained_count() * size_of::<f32>();
-        gradient + tokens * kept + scratch_bytes(&self.config, &self.options, tokens)
+        tokens * kept + scratch_bytes(&self.config, &self.options, tokens)
     }
 
     /// Whether a micro-batch's activations are computed again.
@@ -531,10 +530,8 @@ impl Trainer {
         self.gradient = Buffer::default();
     }
 
-    /// Gives back the memory that only [`Self::accumulate`] needs: gradient, activations, packed weights. What was
-    /// accumulated is forgotten.
+    /// Gives back the memory of activations and packed weights. The gradient's stays: the next batch needs all of it.
     pub fn release(&mut self) {
-        self.drop_gradient();
         self.pass = Pass::default();
     }
 }

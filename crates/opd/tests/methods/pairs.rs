@@ -131,11 +131,11 @@ fn lens_plus_judges_by_its_own_section_and_takes_the_rest_from_lens() {
 fn turns_that_no_fork_validated_can_weigh_as_in_sod() {
     let build_with =
         |unvalidated| build(MethodName::Lens, |sections| sections.refine.unvalidated = unvalidated);
-    let batch = batch(5, 1, 4, 3);
+    let batch = batch(5, 1, 1, 4);
     let weights = |mut method: Driver| {
         let located = method.locate(&batch).expect("sound batch");
         let turn = located.forks[0].turn;
-        let forks = [fork(batch.number, 0, turn, -2.0, -1.0)];
+        let forks = [fork(1, 0, turn, -2.0, -1.0)];
         let refined = method.refine(&batch, &located, &forks).expect("sound forks");
         assert_eq!(refined.record.accepted(), 1);
         let rows = refined.rows.into_iter().filter(|row| row.kind == RowKind::Opd);
