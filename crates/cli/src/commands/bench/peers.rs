@@ -204,7 +204,8 @@ impl Peers {
         if let Some(&(a, b)) = twins.first().and_then(|twin| twin.mean_kl.first()) {
             writeln!(out, "the same work: mean divergence {a:.5} here, {b:.5} in PyTorch")?;
         }
-        for trainer in trainers.iter().take(1) {
+        // Without an optimizer step in the batches that count there is nothing to compare with.
+        for trainer in trainers.iter().take(1).filter(|trainer| trainer.rows > 0) {
             let seconds = middle_of(trainers.iter().map(|one| one.seconds).collect());
             let own = ["generate", "score", "train"]
                 .iter()
