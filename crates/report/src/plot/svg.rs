@@ -10,6 +10,9 @@ const LEFT: f64 = 50.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 38.0;
+/// The width of a letter at the size of slanted labels, and the sine of their slant of 60 degrees.
+const LETTER: f64 = 4.7;
+const SLANT: f64 = 0.87;
 const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
 const INK: &str = "#222222";
 const FAINT: &str = "#d9d9d9";
@@ -52,7 +55,8 @@ pub(super) fn document(figure: &Figure) -> String {
     let rows = figure.panels.len().div_ceil(columns);
     let width = WIDTH * columns as f64;
     let caption = wrap(&figure.caption, (width / 4.9) as usize);
-    let height = HEIGHT * rows as f64 + 13.0 * caption.len() as f64 + 6.0;
+    let row_height = HEIGHT + figure.panels.iter().map(below).fold(0.0, f64::max);
+    let height = row_height * rows as f64 + 13.0 * caption.len() as f64 + 6.0;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}pt\" height=\"{height}pt\" font-family=\"{FONT}\" font-size=\"10\" fill=\"{INK}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n",
         escape(&figure.title),
@@ -60,13 +64,13 @@ pub(super) fn document(figure: &Figure) -> String {
     );
     for (index, panel) in figure.panels.iter().enumerate() {
         let (column, row) = (index % columns, index / columns);
-        let (x, y) = (WIDTH * column as f64, HEIGHT * row as f64);
+        let (x, y) = (WIDTH * column as f64, row_height * row as f64);
         out.push_str(&format!("<g transform=\"translate({x} {y})\">\n"));
         draw_panel(panel, index, &mut out);
         out.push_str("</g>\n");
     }
     for (line, text) in caption.iter().enumerate() {
-        let y = HEIGHT * rows as f64 + 9.0 + 13.0 * line as f64;
+        let y = row_height * rows as f64 + 9.0 + 13.0 * line as f64;
         out.push_str(&format!(
             "<text x=\"8\" y=\"{y:.1}\" font-size=\"9\" fill=\"#555555\">{}</text>\n",
             escape(text)
@@ -100,6 +104,14 @@ fn draw_panel(panel: &Panel, index: usize, out: &mut String) {
             notes(lines, &frame, out);
         }
     }
+}
+
+/// Space below a panel for names of categories that are too long to stand side by side, and so are slanted.
+fn below(panel: &Panel) -> f64 {
+    let names = &panel.x.categories;
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or_default() as f64;
+    let room = (WIDTH - LEFT - RIGHT) / names.len().max(1) as f64;
+    if longest * 5.5 > room { longest * LETTER * SLANT } else { 0.0 }
 }
 
 fn frame(panel: &Panel) -> Frame {
@@ -189,12 +201,20 @@ fn axes(panel: &Panel, frame: &Frame, out: &mut String) {
             y + 3.4
         ));
     }
+    let below = below(panel);
     for (value, text) in tick_labels(&panel.x, &frame.x) {
         let x = frame.x.at(value);
+        let placed = if below > 0.0 {
+            let (x, y) = (x + 3.0, bottom + 11.0);
+            format!(
+                "transform=\"translate({x:.2} {y:.1}) rotate(-60)\" font-size=\"9\" text-anchor=\"end\""
+            )
+        } else {
+            format!("x=\"{x:.2}\" y=\"{:.1}\" text-anchor=\"middle\"", bottom + 14.0)
+        };
         out.push_str(&format!(
-            "<line x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"{bottom}\" y2=\"{:.1}\" stroke=\"{INK}\" stroke-width=\"0.8\"/><text x=\"{x:.2}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+            "<line x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"{bottom}\" y2=\"{:.1}\" stroke=\"{INK}\" stroke-width=\"0.8\"/><text {placed}>{}</text>\n",
             bottom + 3.5,
-            bottom + 14.0,
             escape(&text)
         ));
     }
@@ -213,7 +233,7 @@ fn axes(panel: &Panel, frame: &Frame, out: &mut String) {
     out.push_str(&format!(
         "<path d=\"M{left} {top}V{bottom}H{end}\" fill=\"none\" stroke=\"{INK}\" stroke-width=\"0.9\"/>\n<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n<text transform=\"translate(11 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
         f64::midpoint(left, end),
-        HEIGHT - 8.0,
+        HEIGHT + below - 8.0,
         escape(&panel.x.label),
         f64::midpoint(bottom, top),
         escape(&panel.y.label)
@@ -451,4 +471,30 @@ pub(super) fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_overlap_are_slanted_and_get_room() {
+        let panel = |names: &[&str]| Panel {
+            title: "panel".to_owned(),
+            x: Axis {
+                categories: names.iter().map(|&name| name.to_owned()).collect(),
+                ..Axis::new("")
+            },
+            y: Axis::new("points"),
+            right: None,
+            marks: vec![Mark::Horizontal(0.0, String::new())],
+        };
+        assert_eq!(below(&panel(&["one", "two"])), 0.0);
+        let crowded = panel(&["a long name"; 9]);
+        let room = below(&crowded);
+        assert!(room > 40.0, "{room}");
+        let mut svg = String::new();
+        draw_panel(&crowded, 0, &mut svg);
+        assert_eq!(svg.matches("rotate(-60)").count(), 9);
+    }
 }
