@@ -21,7 +21,7 @@ use lens_agent::{Context, Episode, Judged, Plan, Prompting, RolloutConfig, play,
 use lens_engine::native::{LearnerOptions, NativeEngine};
 use lens_engine::{Deadline, Engine, LearnReport, LearnRow, Policy, Sampling};
 use lens_env::{Benchmark, BenchmarkOptions, Task, registry};
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::methods::rows::{TrainRow, plain_rows};

@@ -11,7 +11,7 @@ use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner, NativePol
 use lens_env::{Benchmark, EnvError, registry};
 use lens_lm::cache::KvFormat;
 use lens_lm::checkpoint::Checkpoint;
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{
     AdamWConfig, LoraOptions, MomentFormat, Projection, Recompute, TrainerOptions,
 };
@@ -167,15 +167,20 @@ pub(crate) fn learner_options(config: &Config) -> LearnerOptions {
     }
 }
 
+/// Whether activations are kept.
+pub(crate) fn recompute(name: RecomputeName) -> Recompute {
+    match name {
+        RecomputeName::Auto => Recompute::Auto,
+        RecomputeName::Always => Recompute::Always,
+        RecomputeName::Never => Recompute::Never,
+    }
+}
+
 /// What of the student is trained, and how memory is used.
 pub(crate) fn trainer_options(config: &Config) -> TrainerOptions {
     let learner = &config.learner;
     TrainerOptions {
-        recompute: match config.train.recompute {
-            RecomputeName::Auto => Recompute::Auto,
-            RecomputeName::Always => Recompute::Always,
-            RecomputeName::Never => Recompute::Never,
-        },
+        recompute: recompute(config.train.recompute),
         moments: moment_format(config.optimizer.moments),
         lora: (learner.lora.rank > 0).then(|| LoraOptions {
             rank: learner.lora.rank,

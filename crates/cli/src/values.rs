@@ -1,7 +1,7 @@
 //! Words on the command line, each read by the type that owns it.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lens_config::schema::{MomentsName, WeightsName};
+use lens_config::schema::{MomentsName, RecomputeName, WeightsName};
 use lens_opd::methods::MethodName;
 
 /// How weights are held: f32, bf16, bf16-dot or int8.
@@ -12,6 +12,11 @@ pub(crate) fn weights() -> impl TypedValueParser<Value = WeightsName> {
 /// How moments are held: f32, bf16 or int8.
 pub(crate) fn moments() -> impl TypedValueParser<Value = MomentsName> {
     PossibleValuesParser::new(MomentsName::WORDS).try_map(|word| word.parse::<MomentsName>())
+}
+
+/// Whether activations are computed again: auto, always or never.
+pub(crate) fn recompute() -> impl TypedValueParser<Value = RecomputeName> {
+    PossibleValuesParser::new(RecomputeName::WORDS).try_map(|word| word.parse::<RecomputeName>())
 }
 
 /// A method's name.

@@ -84,7 +84,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::{Path, PathBuf};
 
-    use lens_lm::kernels::packed::WeightFormat;
+    use lens_lm::model::WeightFormat;
     use lens_lm::train::{AdamWConfig, TrainerOptions};
     use lens_opd::objective::Loss;
 

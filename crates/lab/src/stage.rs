@@ -8,7 +8,7 @@ use lens_engine::{Codec, EngineError, LearnReport, Message};
 use lens_env::Benchmark;
 use lens_lm::checkpoint::{Dtype, ModelFiles, ModelTokens};
 use lens_lm::init::FreshWeights;
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::tokenizer::chatml_companions;
 use lens_lm::train::TrainerOptions;
 use lens_opd::objective::Loss;

@@ -17,7 +17,7 @@ use lens_lab::dagger::Rollouts;
 use lens_lab::recipe::Stage;
 use lens_lab::stage::Builder;
 use lens_lab::tiny;
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::methods::MethodName;
 use lens_opd::objective::Loss;

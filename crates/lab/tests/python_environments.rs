@@ -15,7 +15,7 @@ use lens_config::{Config, resolve};
 use lens_engine::native::{LearnerOptions, NativeEngine};
 use lens_env::remote::{EnvironmentOptions, RemoteBenchmark, RemoteReport, SnapshotUse};
 use lens_env::{openenv, stdio};
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::validate::fork::ForkResult;
 use lens_train::iteration::Explored;

@@ -16,7 +16,7 @@ use lens_lab::dagger;
 use lens_lab::recipe::Recipe;
 use lens_lab::tokenizer::TokenizerOrigin;
 use lens_lm::checkpoint::Checkpoint;
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_train::diagnose::{Examination, Findings};
 use lens_train::references::References;

@@ -12,7 +12,7 @@ use lens_engine::native::{LearnerOptions, NativeEngine};
 use lens_env::Benchmark;
 use lens_env::alfworld::{self, Alfworld};
 use lens_lab::regime::{Row, run_rows};
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_records::RunFolder;
 use lens_train::{Opening, Progress, Run, RunInputs};

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::kernels::attention::{HeadShape, PAGE};
-use crate::kernels::packed::WeightFormat;
 use crate::kernels::pool::{Piece, Pool};
 use crate::kernels::tile::Element;
+use crate::kernels::weight_format::WeightFormat;
 use crate::model::Model;
 use crate::states::{States, Written};
 use half::bf16;

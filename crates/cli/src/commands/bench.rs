@@ -19,13 +19,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use lens_config::schema::{MomentsName, WeightsName};
+use lens_config::schema::{MomentsName, RecomputeName, WeightsName};
 use lens_lm::kernels::dispatch::{self, Isa};
 use lens_lm::model::WeightFormat;
+use lens_lm::train::TrainerOptions;
 use lens_lm::train::bench::BenchShape;
 use serde_json::json;
 
-use crate::assemble::{moment_format, weight_format};
+use crate::assemble::{moment_format, recompute, weight_format};
 use crate::failure::Failure;
 use measurement::Measurement;
 use peer::{Peer, Python};
@@ -120,7 +121,7 @@ impl Work {
     ) -> Result<Measurement, Failure> {
         let format = held.weights.map_or(self.weights(), weight_format);
         match self {
-            Self::Train => train::measure(shape, moment_format(held.moments), repeats),
+            Self::Train => train::measure(shape, held.training(), repeats),
             Self::Decode => decode::measure(shape, format, repeats),
             Self::Score => score::measure(shape, format, repeats),
             Self::Prefill => prefill::measure(shape, format, repeats),
@@ -146,6 +147,19 @@ pub(crate) struct Held {
     /// How training holds both moments of the optimizer: f32, bf16 or int8.
     #[arg(long, default_value = "f32", value_name = "MOMENTS", value_parser = crate::values::moments())]
     moments: MomentsName,
+    /// Whether training computes activations again in the backward pass: auto, always or never.
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = crate::values::recompute())]
+    recompute: RecomputeName,
+}
+
+impl Held {
+    fn training(self) -> TrainerOptions {
+        TrainerOptions {
+            moments: moment_format(self.moments),
+            recompute: recompute(self.recompute),
+            ..TrainerOptions::default()
+        }
+    }
 }
 
 /// Options of `lens bench engine`.
@@ -277,6 +291,7 @@ fn measure_apart(
     command.env(dispatch::VARIABLE, isa.name());
     command.args(["bench", "measure", work.name(), shape.name, &repeats.to_string()]);
     command.args(["--moments", &held.moments.to_string()]);
+    command.args(["--recompute", &held.recompute.to_string()]);
     if let Some(weights) = held.weights {
         command.args(["--weights", &weights.to_string()]);
     }

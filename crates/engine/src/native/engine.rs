@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lens_lm::checkpoint::Checkpoint;
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 
 use super::learner::{LearnerOptions, NativeLearner};
 use super::models::NativeModels;

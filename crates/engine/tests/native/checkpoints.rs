@@ -6,7 +6,7 @@ use lens_engine::native::{LearnerOptions, NativeEngine, NativePolicy};
 use lens_engine::{
     Deadline, Engine, EngineError, GenerateCall, LearnReport, LearnRow, Policy, Sampling, Target,
 };
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{LoraOptions, Targets, TrainerOptions};
 use lens_opd::objective::Estimator;
 use lens_opd::random::{Purpose, StreamKey};

@@ -11,7 +11,7 @@ use lens_engine::{
     Message, Models, Sampling, ScoreCall, Target,
 };
 use lens_lm::error::LmError;
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::objective::{Estimator, Loss};
 use lens_opd::random::{Purpose, StreamKey};

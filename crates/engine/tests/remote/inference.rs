@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use base64::Engine as _;
 use lens_engine::native::NativePolicy;
 use lens_engine::{Deadline, FinishReason, GenerateCall, Policy, Sampling};
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::score::{ScoreOptions, ScoreRequest, score};
 use lens_opd::random::{Purpose, StreamKey};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lens_engine::native::{LearnerOptions, NativeEngine, NativeLearner};
 use lens_engine::remote::{RemoteModels, ServedTeacherEngine, ServerKind};
 use lens_engine::{Deadline, Engine, LearnRow, Models, ScoreCall};
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_lm::train::{AdamWConfig, TrainerOptions};
 use lens_opd::objective::{Estimator, Loss};
 

@@ -11,7 +11,7 @@ use lens_engine::native::NativeEngine;
 use lens_engine::remote::ServerKind::Vllm;
 use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Transfer, Worker};
 use lens_engine::{CrossContext, Deadline, Engine, LearnRow, Position, Sampling, ScoreCall};
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use lens_opd::episode::DivergenceSource;
 use lens_opd::objective::{Estimator, Loss};
 

@@ -13,7 +13,7 @@ use lens_engine::native::NativePolicy;
 use lens_engine::remote::ServerKind::{self, SgLang, Vllm};
 use lens_engine::remote::{TeacherPlace, TorchEngine, TorchOptions, Transfer, Worker};
 use lens_engine::{Deadline, Engine, EngineError, Policy, Sampling};
-use lens_lm::kernels::packed::WeightFormat;
+use lens_lm::model::WeightFormat;
 use serde_json::{Value, json};
 
 use crate::inference::{Fake, Session, lab};

@@ -8,10 +8,12 @@
 
 pub mod aligned;
 pub(crate) mod attention;
+mod bf16_pairs;
 pub mod dispatch;
 pub mod elementwise;
 pub(crate) mod map;
 pub mod matrix;
+pub(crate) mod moment_codes;
 pub mod packed;
 pub mod peak;
 pub(crate) mod pool;
@@ -20,6 +22,7 @@ pub(crate) mod train_gemm;
 pub(crate) mod train_math;
 pub(crate) mod train_matrix;
 pub(crate) mod train_tile;
+pub mod weight_format;
 
 /// Asks for values that will be needed soon; does nothing where the processor has no such request.
 pub(crate) fn prefetch(values: &[f32]) {

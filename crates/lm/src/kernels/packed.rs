@@ -7,9 +7,11 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::aligned::AlignedBuf;
+use super::bf16_pairs::{HIGH, round_pairs, rounded, rounded_pair};
 use super::dispatch::{Isa, dispatched};
 use super::matrix::{Matrix, PANEL};
 use super::tile::{self, Element, Finish, Panels, Rows, Side};
+use super::weight_format::WeightFormat;
 
 /// Depth of one block: a panel block of f32 (16 KiB) stays in the first-level cache while rows walk past it.
 const DEPTH_BLOCK: usize = 256;
@@ -22,103 +24,9 @@ const READ_VALUES: usize = 1 << 20;
 /// Multiply-adds below which a product is not worth sharing between threads.
 const PARALLEL_WORK: usize = 1 << 17;
 
-/// How the weights of a model are kept in memory. Sums are always f32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WeightFormat {
-    /// As trained.
-    F32,
-    /// Rounded to bfloat16.
-    Bf16,
-    /// Rounded to bfloat16, and so is what they are multiplied with: processors with an instruction for it need half the
-    /// time. The bits are the same without it.
-    #[serde(rename = "bf16-dot")]
-    Bf16Dot,
-    /// Rounded to 8-bit integers with one scale per output row.
-    Int8,
-}
-
-impl WeightFormat {
-    /// Bytes of one stored weight.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::Bf16Dot => 2,
-            Self::Int8 => 1,
-        }
-    }
-}
-
-impl std::fmt::Display for WeightFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::Bf16Dot => "bf16-dot",
-            Self::Int8 => "int8",
-        })
-    }
-}
-
-impl std::str::FromStr for WeightFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "f32" => Ok(Self::F32),
-            "bf16" => Ok(Self::Bf16),
-            "bf16-dot" => Ok(Self::Bf16Dot),
-            "int8" => Ok(Self::Int8),
-            other => {
-                Err(format!("unknown weight format {other:?}: use f32, bf16, bf16-dot or int8"))
-            }
-        }
-    }
-}
-
-/// The half of a pair that the first number's bits are in.
-const HIGH: u32 = 0xffff_0000;
-/// Magnitudes below this become zero in [`WeightFormat::Bf16Dot`]. Products of what is left, and sums of them, are zero or
-/// normal numbers, so it does not matter that the processor's instruction knows no others.
-const LEAST: f32 = 1.387_778_8e-17;
-
 thread_local! {
     /// Room for rounded activations, one matrix a width, kept from one product to the next.
     static PAIRS: RefCell<Vec<Matrix>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The bits of the nearest bf16 number in the upper half, of two equally near ones the even one.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "the body takes the instruction set of its caller")]
-fn rounded(x: f32) -> u32 {
-    let bits = if x.abs() < LEAST { 0 } else { x.to_bits() };
-    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & HIGH;
-    // Rounding up the bits of what is not a number could make one of it.
-    if x.is_nan() { 0x7fc0_0000 } else { rounded }
-}
-
-/// One or two numbers as a pair.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "the body takes the instruction set of its caller")]
-fn rounded_pair(numbers: &[f32]) -> u32 {
-    match *numbers {
-        [first, second] => rounded(first) | (rounded(second) >> 16),
-        [first] => rounded(first),
-        _ => 0,
-    }
-}
-
-dispatched! {
-    /// Rounds a row to pairs, kept as the bits of f32 numbers.
-    fn round_pairs(row: &[f32], pairs: &mut [f32]) {
-        let (whole, rest) = row.as_chunks::<2>();
-        for (pair, &[first, second]) in pairs.iter_mut().zip(whole) {
-            *pair = f32::from_bits(rounded(first) | (rounded(second) >> 16));
-        }
-        if let (&[last], Some(pair)) = (rest, pairs.last_mut()) {
-            *pair = f32::from_bits(rounded(last));
-        }
-    }
 }
 
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use crate::kernels::attention::HeadShape;
 use crate::kernels::dispatch::Isa;
 use crate::tensor::Parameters;
 
-pub use crate::kernels::packed::WeightFormat;
+pub use crate::kernels::weight_format::WeightFormat;
 pub(crate) use forward::Segment;
 pub(crate) use head::{
     CHUNK, RowSummary, SummaryAndTop, chunk_ids, chunk_stats, keep_leaders, per_chunk,

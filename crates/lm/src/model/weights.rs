@@ -5,7 +5,8 @@ use rayon::prelude::*;
 use crate::checkpoint::TensorSource;
 use crate::config::ModelConfig;
 use crate::error::LmError;
-use crate::kernels::packed::{Packed, WeightFormat};
+use crate::kernels::packed::Packed;
+use crate::kernels::weight_format::WeightFormat;
 use crate::tensor::Parameters;
 
 #[derive(Debug)]

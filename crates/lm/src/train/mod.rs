@@ -26,6 +26,7 @@ mod labels;
 mod layout;
 mod moments;
 mod optimizer;
+mod options;
 mod pass;
 mod report;
 mod row;
@@ -37,9 +38,8 @@ pub use adapters::{LoraOptions, Projection, Targets};
 pub use error::TrainError;
 pub use moments::MomentFormat;
 pub use optimizer::AdamWConfig;
+pub use options::{Recompute, TrainerOptions, activation_bytes_per_token, scratch_bytes};
 pub use report::{KindTotals, LossKind, LossReport, RowReport, StepReport};
 pub use row::{Head, Heads, PromptedRow, RowLoss, TrainRow};
-pub use trainer::{
-    ParameterView, Recompute, Trainer, TrainerOptions, activation_bytes_per_token, scratch_bytes,
-};
+pub use trainer::{ParameterView, Trainer};
 pub use weights::{OwnedValues, Values};

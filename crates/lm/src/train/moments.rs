@@ -4,21 +4,22 @@
 //! Eight bits are codes with one scale per block of 256 values: the first moment's codes are spaced by squares and the second's
 //! by fourth powers, so that small values beside large ones keep their relative size. Both are rounded at random, up or down,
 //! so that the expected value is exact: the second moment changes by a thousandth per step, which rounding to nearest would
-//! lose. The draw is a function of the step and the value's index, so that threads and interruptions change nothing.
+//! lose. The draw is a function of the step and the value's index, so that threads and interruptions change nothing. The
+//! arithmetic of the codes is in [`codes`].
 
 use std::str::FromStr;
 
 use half::bf16;
+use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::optimizer::CHUNK;
+use crate::kernels::dispatch::Isa;
+use crate::kernels::moment_codes as codes;
 use crate::kernels::train_math::{self as math, AdamRates};
 
 /// Values that share a scale; also how many are widened at a time.
 pub(super) const BLOCK: usize = 256;
-/// Levels of the first moment's magnitude and of the second moment.
-const FIRST_LEVELS: f32 = 127.0;
-const SECOND_LEVELS: f32 = 255.0;
 
 /// How moments are kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -152,8 +153,8 @@ impl Moments {
 /// A block of moments as it is kept.
 trait Stored {
     fn read(&self, out: &mut [f32]);
-    /// Keeps `values`; `draw(index)` is uniform in 32 bits.
-    fn write(&mut self, values: &[f32], draw: impl Fn(usize) -> u32);
+    /// Keeps `values`; the key decides which of them are rounded up.
+    fn write(&mut self, values: &[f32], key: u32);
 }
 
 /// Widens, steps and stores the blocks of one chunk.
@@ -172,15 +173,15 @@ fn step_blocks<'a, M: Stored, V: Stored>(
         m.read(first);
         v.read(second);
         math::adamw(w, g, first, second, rates);
-        let start = (chunk * CHUNK + block * BLOCK) as u64;
-        m.write(first, |index| draw(step, start + index as u64, 0));
-        v.write(second, |index| draw(step, start + index as u64, 1));
+        let block = (chunk * (CHUNK / BLOCK) + block) as u64;
+        m.write(first, key(step, block, 0));
+        v.write(second, key(step, block, 1));
     }
 }
 
-/// Uniform bits for one rounding: a mix of its step, value and moment.
-fn draw(step: u64, index: u64, which: u64) -> u32 {
-    let mut word = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (2 * index + which);
+/// The key of a block's roundings: a mix of the step, the block and the moment.
+fn key(step: u64, block: u64, which: u64) -> u32 {
+    let mut word = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (2 * block + which);
     for shift in [30, 27] {
         word = (word ^ (word >> shift)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     }
@@ -189,91 +190,41 @@ fn draw(step: u64, index: u64, which: u64) -> u32 {
 
 impl Stored for &mut [bf16] {
     fn read(&self, out: &mut [f32]) {
-        for (out, value) in out.iter_mut().zip(self.iter()) {
-            *out = value.to_f32();
-        }
+        codes::read_halves(Isa::active(), out, self.reinterpret_cast());
     }
 
-    fn write(&mut self, values: &[f32], draw: impl Fn(usize) -> u32) {
-        for (index, (out, &value)) in self.iter_mut().zip(values).enumerate() {
-            // The lower half is the chance of the next larger magnitude; the largest one stays finite.
-            let bits = value.to_bits();
-            let up = bits.wrapping_add(draw(index) & 0xffff);
-            let bits = if f32::from_bits(up).is_finite() { up } else { bits };
-            *out = bf16::from_bits((bits >> 16) as u16);
-        }
+    fn write(&mut self, values: &[f32], key: u32) {
+        codes::write_halves(Isa::active(), self.reinterpret_cast_mut(), values, key);
     }
 }
 
-/// First moments: magnitude `scale * (code / 127)^2`, with a sign.
+/// First moments.
 struct SignedBlock<'a>((&'a mut [u8], &'a mut f32));
 
-/// Second moments: `scale * (code / 255)^4`.
+/// Second moments.
 struct PositiveBlock<'a>((&'a mut [u8], &'a mut f32));
-
-fn square(level: f32) -> f32 {
-    let x = level / FIRST_LEVELS;
-    x * x
-}
-
-fn fourth(level: f32) -> f32 {
-    let x = level / SECOND_LEVELS;
-    (x * x) * (x * x)
-}
-
-/// The level below or above `value` (relative to the scale, 0 to 1) with the chance that makes its expected value exact.
-fn level(value: f32, below: f32, levels: f32, curve: fn(f32) -> f32, draw: u32) -> f32 {
-    // The root may be off by a rounding; the level below must not be above the value.
-    let mut below = below.floor().clamp(0.0, levels - 1.0);
-    if curve(below) > value && below > 0.0 {
-        below -= 1.0;
-    }
-    let (low, high) = (curve(below), curve(below + 1.0));
-    let chance = (value - low) / (high - low);
-    if (draw as f32) < chance * 4_294_967_296.0 { below + 1.0 } else { below }
-}
-
-fn largest(values: &[f32]) -> f32 {
-    values.iter().fold(0.0_f32, |most, value| most.max(value.abs()))
-}
 
 impl Stored for SignedBlock<'_> {
     fn read(&self, out: &mut [f32]) {
         let (codes, scale) = &self.0;
-        for (out, &code) in out.iter_mut().zip(codes.iter()) {
-            let code = f32::from(code.cast_signed());
-            *out = (**scale * square(code)).copysign(code);
-        }
+        codes::read_signed(Isa::active(), out, codes, **scale);
     }
 
-    fn write(&mut self, values: &[f32], draw: impl Fn(usize) -> u32) {
+    fn write(&mut self, values: &[f32], key: u32) {
         let (codes, scale) = &mut self.0;
-        **scale = largest(values);
-        for (index, (out, &value)) in codes.iter_mut().zip(values).enumerate() {
-            let relative = if **scale > 0.0 { value.abs() / **scale } else { 0.0 };
-            let guess = FIRST_LEVELS * relative.sqrt();
-            let magnitude = level(relative, guess, FIRST_LEVELS, square, draw(index));
-            *out = (magnitude.copysign(value) as i8).cast_unsigned();
-        }
+        **scale = codes::write_signed(Isa::active(), codes, values, key);
     }
 }
 
 impl Stored for PositiveBlock<'_> {
     fn read(&self, out: &mut [f32]) {
         let (codes, scale) = &self.0;
-        for (out, &code) in out.iter_mut().zip(codes.iter()) {
-            *out = **scale * fourth(f32::from(code));
-        }
+        codes::read_positive(Isa::active(), out, codes, **scale);
     }
 
-    fn write(&mut self, values: &[f32], draw: impl Fn(usize) -> u32) {
+    fn write(&mut self, values: &[f32], key: u32) {
         let (codes, scale) = &mut self.0;
-        **scale = largest(values);
-        for (index, (out, &value)) in codes.iter_mut().zip(values).enumerate() {
-            let relative = if **scale > 0.0 { value / **scale } else { 0.0 };
-            let guess = SECOND_LEVELS * relative.sqrt().sqrt();
-            *out = level(relative, guess, SECOND_LEVELS, fourth, draw(index)) as u8;
-        }
+        **scale = codes::write_positive(Isa::active(), codes, values, key);
     }
 }
 
@@ -297,7 +248,7 @@ mod tests {
         let mut sums = vec![0.0; values.len()];
         let mut out = vec![0.0; values.len()];
         for step in 0..rounds {
-            stored.write(values, |index| draw(step, index as u64, 0));
+            stored.write(values, key(step, 3, 0));
             stored.read(&mut out);
             for (sum, value) in sums.iter_mut().zip(&out) {
                 *sum += f64::from(*value) / rounds as f64;
@@ -337,11 +288,11 @@ mod tests {
         let (mut codes, mut scale) = (vec![0; BLOCK], 0.0);
         let mut out = vec![1.0; BLOCK];
         let mut stored = SignedBlock((&mut codes, &mut scale));
-        stored.write(&block, |index| draw(1, index as u64, 0));
+        stored.write(&block, key(1, 0, 0));
         stored.read(&mut out);
         assert_eq!(out, block);
         let mut stored = PositiveBlock((&mut codes, &mut scale));
-        stored.write(&vec![0.0; BLOCK], |_| u32::MAX);
+        stored.write(&vec![0.0; BLOCK], key(1, 0, 1));
         stored.read(&mut out);
         assert_eq!(out, vec![0.0; BLOCK]);
     }

@@ -29,10 +29,13 @@ use crate::failure::Failure;
 pub(crate) struct Iteration {
     #[command(flatten)]
     config: ConfigArgs,
+    /// The methods to measure.
+    #[arg(long, value_delimiter = ',', value_name = "METHOD", default_value = "opd,lens", value_parser = crate::values::method())]
+    methods: Vec<MethodName>,
     /// Explorer batches of each method, after one to warm up.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     batches: u16,
-    /// The rollout horizon of both methods.
+    /// The rollout horizon of every method.
     #[arg(long, default_value_t = 10)]
     horizon: usize,
     /// Write down what the models were asked, for `lens bench peers`.
@@ -164,6 +167,12 @@ impl Measured {
         self.seconds.iter().sum()
     }
 
+    fn tokens_per_second(&self) -> f64 {
+        let seconds =
+            self.seconds[Stage::Generate as usize] + self.seconds[Stage::ForkGenerate as usize];
+        self.generated as f64 / seconds.max(f64::MIN_POSITIVE)
+    }
+
     /// Seconds if every row had been trained on, no more and no fewer: how many optimizer steps fall into a few batches is an
     /// accident of their sizes.
     fn total_by_row(&self) -> f64 {
@@ -183,13 +192,20 @@ impl Iteration {
         };
         let shapes = Shapes::read(&config)?;
         let peak = lens_lm::bench::peak_gflops();
-        let opd = self.measure(&config, MethodName::Opd, &shapes, trace.as_ref())?;
-        let lens = self.measure(&config, MethodName::Lens, &shapes, trace.as_ref())?;
+        let mut all = Vec::new();
+        for &method in &self.methods {
+            all.push((method, self.measure(&config, method, &shapes, trace.as_ref())?));
+        }
         if let Some(trace) = trace {
             trace.finish()?;
         }
-        let ratio = lens.total() / opd.total();
-        let by_row = lens.total_by_row() / opd.total_by_row();
+        let of = |wanted: MethodName| {
+            all.iter().find(|(method, _)| *method == wanted).map(|(_, measured)| measured)
+        };
+        // What LENS costs, as it was and by row.
+        let costs = of(MethodName::Lens).zip(of(MethodName::Opd)).map(|(lens, opd)| {
+            (lens.total() / opd.total(), lens.total_by_row() / opd.total_by_row())
+        });
         if self.json {
             let object = |measured: &Measured| {
                 let stages = |values: &[f64; STAGES.len()]| -> serde_json::Map<String, Value> {
@@ -206,12 +222,16 @@ impl Iteration {
                     "over_at_the_fork": measured.over,
                 })
             };
-            let object = json!({
+            let mut printed = json!({
                 "batches": self.batches, "horizon": self.horizon,
-                "opd": object(&opd), "lens": object(&lens), "cost_of_lens": ratio, "cost_of_lens_by_row": by_row,
+                "cost_of_lens": costs.map(|(ratio, _)| ratio),
+                "cost_of_lens_by_row": costs.map(|(_, by_row)| by_row),
                 "peak_gflops": peak, "peak_rss_bytes": lens_lm::train::bench::peak_rss_bytes(),
             });
-            return Ok(writeln!(out, "{object:#}")?);
+            for (method, measured) in &all {
+                printed[method.as_str()] = object(measured);
+            }
+            return Ok(writeln!(out, "{printed:#}")?);
         }
         writeln!(
             out,
@@ -219,61 +239,57 @@ impl Iteration {
              multiply-adds, {peak:.0} GFLOP/s",
             self.batches, config.rollout.batch_size, self.horizon
         )?;
-        writeln!(out, "{:<30} {:>9} {:>9} {:>16} {:>16}", "stage", "opd", "lens", "opd", "lens")?;
+        let row = |name: &str, cells: &[String], wide: &[String]| {
+            let mut line = format!("{name:<30}");
+            line.extend(cells.iter().map(|cell| format!(" {cell:>9}")));
+            line.extend(wide.iter().map(|cell| format!(" {cell:>16}")));
+            line.trim_end().to_owned()
+        };
+        let each = |cell: &dyn Fn(&Measured) -> String| -> Vec<String> {
+            all.iter().map(|(_, measured)| cell(measured)).collect()
+        };
+        let names: Vec<String> = all.iter().map(|(method, _)| method.as_str().to_owned()).collect();
+        writeln!(out, "{}", row("stage", &names, &names))?;
         for (stage, name) in STAGES {
             let at = stage as usize;
-            let (a, b) = (opd.seconds[at], lens.seconds[at]);
-            let [first, second] =
-                [&opd, &lens].map(|one| speed(one.flops[at], one.seconds[at], peak));
-            let line = format!("{name:<30} {a:>9.2} {b:>9.2} {first:>16} {second:>16}");
-            writeln!(out, "{}", line.trim_end())?;
+            let seconds = each(&|one| format!("{:.2}", one.seconds[at]));
+            let speeds = each(&|one| speed(one.flops[at], one.seconds[at], peak));
+            writeln!(out, "{}", row(name, &seconds, &speeds))?;
         }
-        let [first, second] =
-            [&opd, &lens].map(|one| speed(one.flops.iter().sum(), one.total(), peak));
-        writeln!(
-            out,
-            "{:<30} {:>9.2} {:>9.2} {first:>16} {second:>16}",
-            "all",
-            opd.total(),
-            lens.total()
-        )?;
-        let speed = |measured: &Measured| {
-            let generating = measured.seconds[Stage::Generate as usize]
-                + measured.seconds[Stage::ForkGenerate as usize];
-            measured.generated as f64 / generating.max(f64::MIN_POSITIVE)
-        };
-        writeln!(
-            out,
-            "{:<30} {:>9.0} {:>9.0}",
-            "tokens generated per second",
-            speed(&opd),
-            speed(&lens)
-        )?;
-        writeln!(out, "{:<30} {:>9} {:>9}", "turns played", opd.turns, lens.turns)?;
-        for (name, [a, b]) in [
-            ("rows to train on", [opd.rows, lens.rows]),
-            ("rows trained on", [opd.trained_rows, lens.trained_rows]),
-        ] {
-            writeln!(out, "{name:<30} {a:>9} {b:>9}")?;
+        let seconds = each(&|one| format!("{:.2}", one.total()));
+        let speeds = each(&|one| speed(one.flops.iter().sum(), one.total(), peak));
+        writeln!(out, "{}", row("all", &seconds, &speeds))?;
+        let counts: [(&str, Vec<String>); 5] = [
+            ("tokens generated per second", each(&|one| format!("{:.0}", one.tokens_per_second()))),
+            ("turns played", each(&|one| one.turns.to_string())),
+            ("rows to train on", each(&|one| one.rows.to_string())),
+            ("rows trained on", each(&|one| one.trained_rows.to_string())),
+            ("optimizer steps", each(&|one| one.steps.to_string())),
+        ];
+        for (name, cells) in &counts {
+            writeln!(out, "{}", row(name, cells, &[]))?;
         }
-        writeln!(out, "{:<30} {:>9} {:>9}", "optimizer steps", opd.steps, lens.steps)?;
-        writeln!(
-            out,
-            "forks: {}, of them {} in tasks that were over at the fork turn; complete pairs {} ({:.1} % of the others), \
-             hints kept {}",
-            lens.forks,
-            lens.over,
-            lens.pairs,
-            100.0 * lens.pairs as f64 / (lens.forks - lens.over).max(1) as f64,
-            lens.accepted
-        )?;
-        for (reason, forks) in &lens.incomplete {
-            writeln!(out, "  not complete: {reason} {forks}")?;
+        for (method, one) in all.iter().filter(|(_, one)| one.forks > 0) {
+            writeln!(
+                out,
+                "forks of {method}: {}, of them {} in tasks that were over at the fork turn; complete pairs {} ({:.1} % of \
+                 the others), hints kept {}",
+                one.forks,
+                one.over,
+                one.pairs,
+                100.0 * one.pairs as f64 / (one.forks - one.over).max(1) as f64,
+                one.accepted
+            )?;
+            for (reason, forks) in &one.incomplete {
+                writeln!(out, "  not complete: {reason} {forks}")?;
+            }
         }
-        writeln!(
-            out,
-            "LENS costs {ratio:.2} times OPD, {by_row:.2} times if each trains on all of its rows and no others"
-        )?;
+        if let Some((ratio, by_row)) = costs {
+            writeln!(
+                out,
+                "LENS costs {ratio:.2} times OPD, {by_row:.2} times if each trains on all of its rows and no others"
+            )?;
+        }
         Ok(())
     }
 

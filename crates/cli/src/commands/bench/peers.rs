@@ -6,6 +6,7 @@ use std::process::Command;
 
 use lens_config::schema::WeightsName;
 use lens_lm::kernels::dispatch::Isa;
+use lens_opd::methods::MethodName;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -25,10 +26,13 @@ const TRL: &str = include_str!("../../../../../benches/peers/trl_step.py");
 pub(crate) struct Peers {
     #[command(flatten)]
     config: ConfigArgs,
+    /// The methods to measure.
+    #[arg(long, value_delimiter = ',', value_name = "METHOD", default_value = "opd,lens", value_parser = crate::values::method())]
+    methods: Vec<MethodName>,
     /// Explorer batches of each method, after one to warm up.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     batches: u16,
-    /// The rollout horizon of both methods.
+    /// The rollout horizon of every method.
     #[arg(long, default_value_t = 10)]
     horizon: usize,
     /// The precision of PyTorch's teacher, float32 or bfloat16; what is trained is float32 on both sides. That of the
@@ -72,8 +76,6 @@ struct Trainer {
     seconds: f64,
 }
 
-const METHODS: [&str; 2] = ["opd", "lens"];
-
 impl Peers {
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
         let program =
@@ -93,10 +95,24 @@ impl Peers {
         let folder = tempfile::tempdir()?;
         let trace = folder.path().join("trace.jsonl");
         let (mut ours, mut twins, mut trainers) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..self.rounds {
+        for round in 1..=self.rounds {
             ours.push(self.ours(&trace)?);
             twins.push(script(&program, "the twin", LOOP, &trace, dtype)?);
-            if python.has("trl") {
+            if !self.json {
+                let ratios = self.names().map(|method| {
+                    let [ratio, ..] = ratios(last(&ours), last(&twins), method);
+                    format!("{method} {ratio:.2}")
+                });
+                let ratios: Vec<String> = ratios.collect();
+                writeln!(
+                    out,
+                    "round {round} of {}: times PyTorch, {}",
+                    self.rounds,
+                    ratios.join(", ")
+                )?;
+                out.flush()?;
+            }
+            if python.has("trl") && self.methods.contains(&MethodName::Opd) {
                 trainers.push(script(&program, "TRL's trainer", TRL, &trace, dtype)?);
             }
         }
@@ -108,10 +124,15 @@ impl Peers {
         self.print(&python, isa, &sides, &ours, &twins, &trainers, out)
     }
 
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.methods.iter().map(|method| method.as_str())
+    }
+
     /// Our side, in a process of its own.
     fn ours(&self, trace: &Path) -> Result<Side, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "loop", "--json", "--record"]).arg(trace);
+        command.args(["--methods", &self.names().collect::<Vec<_>>().join(",")]);
         command.args(["--batches", &self.batches.to_string()]);
         command.args(["--horizon", &self.horizon.to_string()]);
         for setting in &self.config.overrides {
@@ -121,7 +142,7 @@ impl Peers {
             printed("lens bench loop", &command.args(&self.config.files).output()?)?;
         let of = |key: &'static str| {
             let printed = &printed;
-            METHODS
+            self.names()
                 .map(|method| (method.to_owned(), printed[method][key].clone()))
                 .into_iter()
                 .collect()
@@ -159,7 +180,7 @@ impl Peers {
             "{} explorer batches, horizon {}; seconds, the median of {} rounds",
             self.batches, self.horizon, self.rounds
         )?;
-        for method in METHODS {
+        for method in self.names() {
             writeln!(
                 out,
                 "\n{:<30} {:>9} {:>9} {:>9} {:>16} {:>16}",
@@ -205,7 +226,8 @@ impl Peers {
             writeln!(out, "the same work: mean divergence {a:.5} here, {b:.5} in PyTorch")?;
         }
         // Without an optimizer step in the batches that count there is nothing to compare with.
-        for trainer in trainers.iter().take(1).filter(|trainer| trainer.rows > 0) {
+        let opd = self.methods.contains(&MethodName::Opd);
+        for trainer in trainers.iter().take(1).filter(|trainer| opd && trainer.rows > 0) {
             let seconds = middle_of(trainers.iter().map(|one| one.seconds).collect());
             let own = ["generate", "score", "train"]
                 .iter()
@@ -235,7 +257,8 @@ impl Peers {
             );
             each.collect()
         };
-        let summary: Map<String, Value> = METHODS
+        let summary: Map<String, Value> = self
+            .names()
             .map(|method| (method.to_owned(), json!(ratios(ours, twins, method))))
             .into_iter()
             .collect();
@@ -290,6 +313,11 @@ fn totals(sides: &[Side], method: &str) -> Vec<f64> {
     sides.iter().map(total).collect()
 }
 
+/// The side of the latest round.
+fn last(sides: &[Side]) -> &[Side] {
+    sides.get(sides.len().saturating_sub(1)..).unwrap_or_default()
+}
+
 /// The lowest, the middle and the highest ratio of a round.
 fn ratios(ours: &[Side], twins: &[Side], method: &str) -> [f64; 3] {
     let mut ratios: Vec<f64> = totals(ours, method)
@@ -341,6 +369,7 @@ mod tests {
         assert_eq!(median(&ours, "opd", "score"), Some(1.0));
         assert_eq!(median(&ours, "opd", "fork: score"), None);
         assert_eq!(stages(&ours, "opd"), ["score", "train"]);
+        assert_eq!(ratios(last(&ours), last(&theirs), "opd"), [5.0, 5.0, 5.0]);
         assert_eq!(peak(&ours), Some(3.0));
         assert_eq!(flops_of(&ours, "opd", "train"), 2e9);
     }

@@ -1,7 +1,7 @@
 //! A train step: forward, backward and AdamW with full-vocabulary KL against a teacher.
 
+use lens_lm::train::TrainerOptions;
 use lens_lm::train::bench::{BenchShape, run};
-use lens_lm::train::{MomentFormat, TrainerOptions};
 
 use super::measurement::Measurement;
 use super::peer::Peer;
@@ -9,11 +9,10 @@ use crate::failure::Failure;
 
 pub(super) fn measure(
     shape: &BenchShape,
-    moments: MomentFormat,
+    options: TrainerOptions,
     repeats: usize,
 ) -> Result<Measurement, Failure> {
-    let result = run(shape, TrainerOptions { moments, ..TrainerOptions::default() }, repeats)
-        .map_err(|error| Failure::Runtime(error.into()))?;
+    let result = run(shape, options, repeats).map_err(|error| Failure::Runtime(error.into()))?;
     Ok(Measurement {
         tokens_per_second: result.tokens_per_second,
         gflops: Some(result.gflops),
