@@ -23,9 +23,10 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 # Sequences decoded together, as in `lens`.
 MAX_BATCH = 64
-# Padded tokens of a batch that is judged, and of a micro-batch that is trained on.
+# Padded tokens of a batch that is judged, and of a micro-batch that is trained on. What autograd keeps of a token of a real
+# model takes about two megabytes, so that more would not fit; a small model is slowed down by small micro-batches.
 JUDGED_TOKENS = 8192
-TRAINED_TOKENS = 8192
+TRAINED_TOKENS = {"small": 8192, "real": 2048}
 
 
 def padded(sequences, left):
@@ -65,6 +66,7 @@ class Twin:
         self.student = load(setup["student"], torch.float32)
         self.teacher = load(setup["teacher"], teacher_dtype).eval()
         self.teacher.requires_grad_(False)
+        self.trained_tokens = TRAINED_TOKENS["small" if self.student.config.hidden_size <= 256 else "real"]
         self.optimizer = torch.optim.AdamW(self.student.parameters(), lr=setup["lr"], fused=True)
         self.targets = {}
         self.checks = []
@@ -154,7 +156,7 @@ class Twin:
     def learn(self, rows):
         self.student.train()
         self.optimizer.zero_grad(set_to_none=True)
-        for group in groups(rows, lambda row: len(text(row)), TRAINED_TOKENS):
+        for group in groups(rows, lambda row: len(text(row)), self.trained_tokens):
             with torch.no_grad():
                 parts = [self.targets[self.key(row)] for row in group]
                 target = torch.cat([torch.log_softmax((states @ head.T).float(), -1) for states, head in parts])

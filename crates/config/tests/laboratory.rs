@@ -19,6 +19,7 @@ fn every_benchmark_has_the_same_settings() {
         let other = laboratory(file);
         assert_eq!(other.task.benchmark, benchmark, "{file}");
         let (name, task) = (alfworld.name.clone(), alfworld.task.clone());
+        let memory = alfworld.memory.clone();
         let (student, teacher) = (alfworld.student.clone(), alfworld.teacher.clone());
         // How long texts are depends on the benchmark.
         let mut rollout = other.rollout.clone();
@@ -28,7 +29,7 @@ fn every_benchmark_has_the_same_settings() {
         eval.history = alfworld.eval.history;
         eval.max_tokens = alfworld.eval.max_tokens;
         eval.tasks_during_training = alfworld.eval.tasks_during_training;
-        let same = Config { name, task, student, teacher, rollout, eval, ..other };
+        let same = Config { name, task, student, teacher, rollout, eval, memory, ..other };
         assert_eq!(same, alfworld, "{file}");
     }
 }

@@ -240,6 +240,22 @@ impl Engine {
         Ok(())
     }
 
+    /// What was just measured, for those who wait: a row of the table may take a quarter of an hour.
+    fn say(
+        &self,
+        work: Work,
+        shape: &BenchShape,
+        engine: &str,
+        measured: &Measurement,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let speed = measured.tokens_per_second;
+        let (work, shape) = (work.name(), shape.name);
+        Ok(writeln!(std::io::stderr(), "measured {work} {shape} {engine}: {speed:.1} tokens/s")?)
+    }
+
     fn row(
         &self,
         work: Work,
@@ -253,9 +269,13 @@ impl Engine {
         let mut ours: Option<Measurement> = None;
         let mut theirs: Vec<Option<Measurement>> = vec![None; peers.len()];
         for _ in 0..self.rounds {
-            Measurement::keep_best(&mut ours, measure_apart(work, shape, isa, self.held, repeats)?);
+            let measured = measure_apart(work, shape, isa, self.held, repeats)?;
+            self.say(work, shape, "lens", &measured)?;
+            Measurement::keep_best(&mut ours, measured);
             for (peer, best) in peers.iter().zip(&mut theirs) {
-                Measurement::keep_best(best, python.run(peer)?);
+                let measured = python.run(peer)?;
+                self.say(work, shape, peer.name, &measured)?;
+                Measurement::keep_best(best, measured);
             }
         }
         let Some(ours) = ours else {

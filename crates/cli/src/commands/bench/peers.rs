@@ -42,6 +42,9 @@ pub(crate) struct Peers {
     /// Rounds in which ours and the peers take turns.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+    /// Leave out TRL's trainer, which takes long for models that are not small.
+    #[arg(long)]
+    no_trl: bool,
     /// A Python that can import torch and transformers, and trl for its trainer; without it the one in the environment
     /// variable LENS_PYTHON.
     #[arg(long, value_name = "PROGRAM")]
@@ -112,7 +115,7 @@ impl Peers {
                 )?;
                 out.flush()?;
             }
-            if python.has("trl") && self.methods.contains(&MethodName::Opd) {
+            if python.has("trl") && !self.no_trl && self.methods.contains(&MethodName::Opd) {
                 trainers.push(script(&program, "TRL's trainer", TRL, &trace, dtype)?);
             }
         }
