@@ -8,8 +8,8 @@ use lens_lm::cache::KvFormat;
 use lens_lm::checkpoint::{
     Checkpoint, Dtype, ModelFiles, SaveOptions, read_adapter, save, save_adapter,
 };
-use lens_lm::model::WeightFormat;
 use lens_lm::model::Model;
+use lens_lm::model::WeightFormat;
 use lens_lm::tensor::Parameters;
 use lens_lm::train::{
     AdamWConfig, Head, Heads, LossKind, LossReport, OwnedValues, RowLoss, TrainError, TrainRow,

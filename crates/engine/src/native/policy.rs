@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lens_lm::cache::{KvFormat, PrefixCache};
 use lens_lm::checkpoint::{Checkpoint, TensorSource};
 use lens_lm::generate::{self, GenerateOptions, GenerateRequest, generate_with};
-use lens_lm::model::WeightFormat;
 use lens_lm::model::Model;
+use lens_lm::model::WeightFormat;
 use lens_lm::sampling;
 use lens_lm::score::{ScoreOptions, ScoreRequest, score_with};
 
