@@ -125,8 +125,9 @@ impl Model {
 
     fn refill(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.weights.fill(&inner.config, source)?;
+            // Before the first value changes: nothing cached of the old weights may serve what an error leaves behind.
             inner.identity = new_identity();
+            inner.weights.fill(&inner.config, source)?;
         } else {
             let old = &self.inner;
             self.inner = Arc::new(Inner {
@@ -143,7 +144,8 @@ impl Model {
         Ok(())
     }
 
-    /// [`Model::refresh`] from weights that are read a few megabytes at a time.
+    /// [`Model::refresh`] from weights that are read a few megabytes at a time. After an error in the middle of reading, the
+    /// model holds some of the new values and has to be refreshed again before it is used.
     pub fn refresh_from(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
         weights::check_shapes(&self.inner.config, &|name| source.shape(name))?;
         self.refill(source)
