@@ -58,6 +58,8 @@ pub fn read_adapter(directory: &Path, options: &LoraOptions) -> Result<Parameter
     let file = SafetensorsFile::open(&directory.join(WEIGHTS))?;
     let mut tensors = Parameters::new();
     for (name, entry) in file.entries() {
+        // Refuses a type that is not known before memory is taken: nothing binds its shape to the bytes that are there.
+        file.read_f32(name, 0, &mut [])?;
         let mut tensor = Tensor::zeros(&entry.shape);
         file.read_f32(name, 0, &mut tensor.data)?;
         tensors.insert(name.clone(), tensor);
