@@ -129,7 +129,7 @@ pub fn generate_with(
     let budget_tokens = budget_bytes / model.kv_bytes_per_token().max(1);
     let reserve = |index: usize| {
         let request = &requests[index];
-        (request.prompt.len() + request.max_new_tokens).min(context)
+        request.prompt.len().saturating_add(request.max_new_tokens).min(context)
     };
     let mut active: Vec<Active> = Vec::new();
     while !(queue.is_empty() && active.is_empty()) {

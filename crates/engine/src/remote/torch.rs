@@ -229,7 +229,8 @@ fn supervision(rows: &[LearnRow], body: &mut Body) -> Result<(), EngineError> {
         kinds.push(match &row.target.0 {
             Kind::TeacherStates(None) => 0,
             Kind::TeacherTop(Some(top)) => {
-                for (listed, values) in top.ids.chunks(top.k).zip(top.logprobs.chunks(top.k)) {
+                let k = top.k.max(1);
+                for (listed, values) in top.ids.chunks(k).zip(top.logprobs.chunks(k)) {
                     ids.extend(listed.iter().map(|&id| id as i32));
                     ids.resize(ids.len().next_multiple_of(width), -1);
                     logprobs.extend(values);
