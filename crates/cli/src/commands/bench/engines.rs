@@ -17,6 +17,7 @@ use lens_engine::{
 };
 use lens_env::{BenchmarkOptions, registry};
 use lens_lm::checkpoint::ModelFiles;
+use lens_lm::train::bench::peak_rss_bytes;
 use lens_opd::methods::exposure::Exposure;
 use lens_opd::random::Purpose;
 use simulated::{Pace, Process};
@@ -184,7 +185,7 @@ impl Engines {
             if lockstep { "lockstep" } else { "tasks" },
             100.0 * (wall / ideal.max(1e-9) - 1.0),
             1e6 * cpu / all.max(1) as f64,
-            peak_megabytes().map_or_else(|| "?".to_owned(), |peak| peak.to_string())
+            peak_rss_bytes().map_or_else(|| "?".to_owned(), |peak| (peak >> 20).to_string())
         )?;
         out.flush()?;
         Ok(())
@@ -193,11 +194,4 @@ impl Engines {
 
 fn ideal_seconds(longest: usize, all: usize, slots: usize, speed: f64) -> f64 {
     (longest as f64).max(all as f64 / slots as f64) / speed
-}
-
-/// The most memory this process has held, where the system tells.
-fn peak_megabytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes / 1024)
 }

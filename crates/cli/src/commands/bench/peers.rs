@@ -289,7 +289,7 @@ fn script<T: for<'de> Deserialize<'de>>(
 
 /// The stages of a method, in the order of an iteration.
 fn stages(sides: &[Side], method: &str) -> Vec<String> {
-    let named = sides.first().and_then(|side| side.methods[method].as_object());
+    let named = sides.first().and_then(|side| side.methods.get(method)?.as_object());
     let mut names: Vec<String> = named.map(|map| map.keys().cloned().collect()).unwrap_or_default();
     let rank = |name: &str| super::iteration::stage_names().position(|known| known == name);
     names.sort_by_key(|name| rank(name));
@@ -297,8 +297,8 @@ fn stages(sides: &[Side], method: &str) -> Vec<String> {
 }
 
 fn median(sides: &[Side], method: &str, stage: &str) -> Option<f64> {
-    let values: Vec<f64> =
-        sides.iter().filter_map(|side| side.methods[method][stage].as_f64()).collect();
+    let of = |side: &Side| side.methods.get(method).and_then(|stages| stages[stage].as_f64());
+    let values: Vec<f64> = sides.iter().filter_map(of).collect();
     (!values.is_empty()).then(|| middle_of(values))
 }
 
@@ -310,7 +310,7 @@ fn flops_of(sides: &[Side], method: &str, stage: &str) -> f64 {
 
 fn totals(sides: &[Side], method: &str) -> Vec<f64> {
     let total = |side: &Side| {
-        let stages = side.methods[method].as_object();
+        let stages = side.methods.get(method).and_then(Value::as_object);
         stages.map_or(0.0, |stages| stages.values().filter_map(Value::as_f64).sum())
     };
     sides.iter().map(total).collect()
