@@ -1,5 +1,5 @@
 """Times scoring in PyTorch with `transformers`: one forward over a batch of prompts with responses, the output head at
-the response positions alone, log-softmax, the realised tokens' log-probabilities and the most likely tokens. Prints one
+the response positions alone, log-softmax, the realized tokens' log-probabilities and the most likely tokens. Prints one
 JSON line.
 
     python score.py --shape smollm2-135m --rows 4
@@ -53,10 +53,10 @@ def main():
             start = time.perf_counter()
             logits = model(tokens, use_cache=False, logits_to_keep=options.response + 1).logits[:, :-1]
             logprobs = torch.log_softmax(logits.float(), dim=-1)
-            realised = logprobs.gather(-1, tokens[:, options.prompt:, None]).squeeze(-1)
+            realized = logprobs.gather(-1, tokens[:, options.prompt:, None]).squeeze(-1)
             best, top1 = logprobs.max(dim=-1)
             seconds.append(time.perf_counter() - start)
-    assert realised.shape == top1.shape == best.shape == (options.rows, options.response)
+    assert realized.shape == top1.shape == best.shape == (options.rows, options.response)
     seconds = seconds[1:]
     print(json.dumps({
         "name": options.shape,

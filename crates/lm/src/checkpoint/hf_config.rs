@@ -273,7 +273,7 @@ fn refuse_unsupported(keys: &Keys<'_>, family: Family) -> Result<(), LmError> {
     if keys.object.get("quantization_config").is_some_and(|value| !value.is_null()) {
         return refuse(
             "quantization_config",
-            "is set; quantised checkpoints cannot be read, take the unquantised model or a GGUF file",
+            "is set; quantized checkpoints cannot be read, take the unquantized model or a GGUF file",
         );
     }
     if let Some(types) = keys.object.get("layer_types").and_then(Value::as_array) {

@@ -1,4 +1,4 @@
-//! The stored forms of GGUF tensors. Quantised values come in blocks that share a scale; each function here undoes one
+//! The stored forms of GGUF tensors. Quantized values come in blocks that share a scale; each function here undoes one
 //! form, in the order of operations of the format's reference, so that the f32 results are bit for bit the same.
 
 use std::fmt;

@@ -18,7 +18,7 @@ use crate::kernels::map::FileMap;
 
 /// Rows compared to tell whether two matrices are one.
 const COMPARED_ROWS: usize = 64;
-/// Two quantisations of one matrix differ by a few percent, two trained matrices by more than their own size.
+/// Two quantizations of one matrix differ by a few percent, two trained matrices by more than their own size.
 const SAME_MATRIX: f64 = 0.25;
 
 /// An open GGUF file whose header was checked against the model it describes.
@@ -63,7 +63,7 @@ impl GgufModel {
         &self.header
     }
 
-    /// The smallest plain type that stores every weight without loss; f32 for quantised files.
+    /// The smallest plain type that stores every weight without loss; f32 for quantized files.
     pub fn lossless_dtype(&self) -> Dtype {
         let matrices = || self.header.tensors.values().filter(|tensor| tensor.shape.len() > 1);
         if matrices().all(|tensor| tensor.kind == Ok(BlockType::BF16)) {
@@ -187,7 +187,7 @@ impl GgufModel {
         Ok(Some(factors))
     }
 
-    /// Whether `output.weight` and `token_embd.weight` are two quantisations of one matrix.
+    /// Whether `output.weight` and `token_embd.weight` are two quantizations of one matrix.
     fn head_is_embedding(&self) -> Result<bool, LmError> {
         let tensors = &self.header.tensors;
         let (Some(head), Some(embedding)) =
