@@ -1,5 +1,6 @@
 """Times decoding in llama.cpp: a batch of sequences with a filled cache, one llama_decode for all of them at a time, the
-most likely token of each; with `--prefill LENGTH` a prompt of that many tokens instead. Weights are random bf16, written to a temporary GGUF file. Prints one JSON line.
+most likely token of each; with `--prefill LENGTH` a prompt of that many tokens instead. Weights are random bf16, written
+to a temporary GGUF file. Prints one JSON line.
 
     python llama_decode.py --shape smollm2-135m
 

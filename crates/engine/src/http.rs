@@ -84,7 +84,7 @@ pub struct Answer {
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
-    /// Nobody listens there.
+    /// No process listens there.
     #[error("it cannot be reached ({0})")]
     Unreachable(String),
     /// The connection was cut before the answer was whole.

@@ -114,9 +114,9 @@ pub struct CrossRow<'a> {
 /// A response both models scored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrossScored {
-    /// One entry a response token.
+    /// One entry per response token.
     pub positions: Vec<PairPosition>,
-    /// The student's last hidden states after the final norm, one row a response token.
+    /// The student's last hidden states after the final norm, one row per response token.
     pub student_hidden: Tensor,
     /// The teacher's.
     pub teacher_hidden: Tensor,

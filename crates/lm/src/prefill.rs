@@ -18,7 +18,7 @@ pub(crate) struct Job<'a> {
 /// A sequence that was run.
 pub(crate) struct Prefilled {
     pub(crate) cache: SequenceCache,
-    /// One row a wanted position.
+    /// One row per wanted position.
     pub(crate) hidden: Matrix,
 }
 

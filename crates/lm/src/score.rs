@@ -67,9 +67,9 @@ pub struct ScoredPosition {
 /// A scored response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
-    /// One entry a response token.
+    /// One entry per response token.
     pub positions: Vec<ScoredPosition>,
-    /// Last hidden states after the final norm, one row a response token (that of the position which predicts it).
+    /// Last hidden states after the final norm, one row per response token (that of the position which predicts it).
     pub hidden: Option<Tensor>,
 }
 
@@ -275,7 +275,7 @@ pub(crate) fn check_row(
 fn check_asked(vocab: usize, request: &ScoreRequest<'_>) -> Result<(), String> {
     if !request.asked.is_empty() && request.asked.len() != request.response.len() {
         return Err(format!(
-            "{} lists of asked ids for {} response tokens; give one list a token or none at all",
+            "{} lists of asked ids for {} response tokens; give one list per token or none at all",
             request.asked.len(),
             request.response.len()
         ));

@@ -13,7 +13,7 @@ const MOST_TOKENS: usize = 1 << 15;
 /// The share of a cache's budget that states may take.
 const SHARE: usize = 16;
 
-/// The states of one response, one entry a token: that of the position which predicts it.
+/// The states of one response, one entry per token: that of the position which predicts it.
 #[derive(Debug)]
 pub(crate) struct States {
     /// Hidden states after the final norm, row after row.

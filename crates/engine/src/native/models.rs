@@ -173,7 +173,7 @@ fn listed<T: AsRef<[(u32, f32)]>>(tops: &[T]) -> TopTokens {
     TopTokens { k: tops.first().map_or(0, |top| top.as_ref().len()), ids, logprobs }
 }
 
-/// Both models' log-probabilities of the realized tokens; a token nobody measured is an error.
+/// Both models' log-probabilities of the realized tokens; a token that was not measured is an error.
 pub(crate) fn sampled(call: &ScoreCall, positions: &[Position]) -> Result<Target, EngineError> {
     let missing = |whose: &str| {
         EngineError::Request(format!(

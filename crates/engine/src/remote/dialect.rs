@@ -277,7 +277,7 @@ pub(crate) fn get(
     answer.json().ok_or_else(|| endpoint.error(Some(200), format!("GET {path}: not JSON")))
 }
 
-/// A control call whose failure leaves the server in a state that nobody knows.
+/// A control call whose failure leaves the server in an unknown state.
 pub(crate) fn control(
     kind: Kind,
     endpoint: &Endpoint,
@@ -294,7 +294,7 @@ pub(crate) fn control(
     };
     let answer = match endpoint.post(path, body, deadline) {
         Ok(answer) => answer,
-        // Nobody heard the call, so nothing changed there; but the weights are not there either.
+        // The call did not arrive, so nothing changed there; but the weights are not there either.
         Err(reason @ Unanswered::Unreachable(_)) => {
             return Err(endpoint.error(
                 None,

@@ -182,7 +182,7 @@ impl TorchEngine {
 
     fn publish_over_nccl(&mut self) -> Result<(), EngineError> {
         let (worker, students, limit) = (&self.worker, &self.students, self.options.reload_timeout);
-        // After a failure nobody knows what of the group is left: the next time it is formed again.
+        // After a failure the state of the group is unknown: the next time it is formed again.
         let group = match self.group.take() {
             Some(group) => group,
             None => transfer::join(worker, students, limit)?,
@@ -270,7 +270,7 @@ fn supervision(rows: &[LearnRow], body: &mut Body) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The models of a version; `None`: nothing was published yet, and nobody may ask.
+/// The models of a version; `None`: nothing was published yet, and asking is an error.
 fn models(
     worker: &Arc<Worker>,
     info: &WorkerInfo,

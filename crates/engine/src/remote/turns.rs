@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A lock that is handed on in the order it was asked for. A plain one may go to whoever returns fastest: optimizer steps
-/// that follow each other would keep scoring out until the last of them.
+/// A lock that is handed on in the order it was asked for. A plain one may go to the thread that returns fastest:
+/// optimizer steps that follow each other would keep scoring out until the last of them.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     numbers: Mutex<Numbers>,
@@ -12,7 +12,7 @@ pub(super) struct Turns {
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// The number of whoever asks next.
+    /// The number that the next to ask is given.
     next: u64,
     /// The number whose turn it is.
     current: u64,
@@ -69,7 +69,7 @@ mod tests {
                 }
             }
             drop(first);
-            // Whoever comes back at once waits behind all of them.
+            // A thread that comes back at once waits behind all of them.
             let _turn = turns.wait();
             order.lock().expect("held").push(8);
         });

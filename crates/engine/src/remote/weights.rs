@@ -72,7 +72,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Removes versions that nobody needs: all but the newest ones up to `version`. What is left behind by a failure is not
+/// Removes versions that are not needed: all but the newest ones up to `version`. What is left behind by a failure is not
 /// worth stopping for.
 pub(super) fn prune(weights: &Path, version: u64) {
     let entries = std::fs::read_dir(weights).into_iter().flatten().flatten();

@@ -8,7 +8,7 @@ use minijinja_contrib::pycompat;
 
 use super::python_json;
 
-/// Steps a template may take; a real one needs a few hundred a message.
+/// Steps a template may take; a real one needs a few hundred per message.
 pub(super) const FUEL: u64 = 4_000_000;
 /// Bytes of one value: all texts inside it.
 const MAX_BYTES: usize = 4 << 20;

@@ -47,7 +47,7 @@ impl<'a> Metadata<'a> {
     fn optional_size(&self, key: &str) -> Result<Option<usize>, LmError> {
         self.typed(key, "one whole number", |value| {
             let one = match value.as_array() {
-                // Some writers give one value a layer; only equal ones can be read.
+                // Some writers give one value per layer; only equal ones can be read.
                 Some([first, rest @ ..]) if rest.iter().all(|other| other == first) => first,
                 _ => value,
             };

@@ -200,7 +200,7 @@ impl<E: Element> QueryBlock<'_, E> {
     }
 
     /// # Safety
-    /// Nobody else touches the block's rows and heads of `out`.
+    /// Nothing else touches the block's rows and heads of `out`.
     unsafe fn run(&self, queries: &Matrix, out: Output, scratch: &mut Scratch<E>) {
         let (rows, head_dim) = (self.rows(), self.shape.head_dim);
         let width = self.shape.value_width();

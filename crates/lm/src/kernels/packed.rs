@@ -25,7 +25,7 @@ const READ_VALUES: usize = 1 << 20;
 const PARALLEL_WORK: usize = 1 << 17;
 
 thread_local! {
-    /// Room for rounded activations, one matrix a width, kept from one product to the next.
+    /// Room for rounded activations, one matrix per width, kept from one product to the next.
     static PAIRS: RefCell<Vec<Matrix>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -33,7 +33,7 @@ thread_local! {
 enum Store {
     F32(AlignedBuf<f32>),
     Bf16(AlignedBuf<u16>),
-    /// Two inputs an element.
+    /// Two inputs per element.
     Pairs(AlignedBuf<u32>),
     Int8(AlignedBuf<i8>),
 }
@@ -45,9 +45,9 @@ pub struct Packed {
     outputs: usize,
     inputs: usize,
     store: Store,
-    /// One factor an output, padded to whole panels; empty unless the format has scales.
+    /// One factor per output, padded to whole panels; empty unless the format has scales.
     scales: AlignedBuf<f32>,
-    /// One term an output, padded to whole panels; empty for none.
+    /// One term per output, padded to whole panels; empty for none.
     bias: AlignedBuf<f32>,
 }
 
@@ -340,7 +340,7 @@ impl Packed {
 
     /// # Safety
     /// `target` has a row for each of `rows` (the first of them is its row 0) with room for `panels`,
-    /// and nobody else reads or writes there.
+    /// and nothing else reads or writes there.
     unsafe fn multiply(
         &self,
         isa: Isa,

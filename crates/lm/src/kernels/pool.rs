@@ -2,7 +2,7 @@
 //!
 //! Pages live for different times: some end with a response, some stay for later prompts. From a general allocator
 //! they would come interleaved with everything else and leave holes that the process never gives back. Here a piece is
-//! taken from the fullest slabs first, and a slab that nobody uses goes back to the system.
+//! taken from the fullest slabs first, and a slab without pieces in use goes back to the system.
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
@@ -140,8 +140,8 @@ unsafe impl Sync for Piece {}
 impl Piece {
     /// The bytes; they start on a cache line.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the piece lies inside its slab, which stays mapped while any of its pieces lives, and nobody else
-        // has this slot.
+        // SAFETY: the piece lies inside its slab, which stays mapped while any of its pieces lives, and no other
+        // piece has this slot.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.pool.piece_bytes) }
     }
 

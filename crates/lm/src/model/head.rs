@@ -83,7 +83,7 @@ pub(crate) fn chunk_stats(isa: Isa, logits: &[f32]) -> Vec<ChunkStats> {
 pub(crate) type SummaryAndTop = (RowSummary, Vec<(f32, u32)>);
 
 impl Inner {
-    /// All logits of the first `vocab` ids, one row a hidden state.
+    /// All logits of the first `vocab` ids, one row per hidden state.
     pub(crate) fn logits(&self, hidden: &Matrix, vocab: usize) -> Matrix {
         let mut logits = Matrix::zeros(hidden.rows(), vocab);
         self.weights.head.matmul_leading(self.isa, hidden, &mut logits, true);
@@ -95,7 +95,7 @@ impl Inner {
         self.weights.head.output(self.isa, hidden, id as usize)
     }
 
-    /// Computes one chunk of the first `vocab` ids for `rows`, divided by `tau`: one row of the buffer a hidden state,
+    /// Computes one chunk of the first `vocab` ids for `rows`, divided by `tau`: one row of the buffer per hidden state,
     /// as long as the chunk padded to whole panels.
     pub(crate) fn chunk_logits(
         &self,
@@ -115,7 +115,7 @@ impl Inner {
         }
     }
 
-    /// Walks the vocabulary for every row of `hidden` and never holds more than a chunk of logits a thread. Gives each
+    /// Walks the vocabulary for every row of `hidden` and never holds more than a chunk of logits per thread. Gives each
     /// row's summary and its `top_k` largest logits with their ids; `None` for rows with logits that are not finite.
     pub(crate) fn summaries(
         &self,

@@ -74,7 +74,7 @@ pub(crate) trait Element: Pod + Send + Sync {
         _mm512_fmadd_ps(value, stored, sum)
     }
 
-    /// Loads sixteen stored numbers, four columns a register, in the order of their columns.
+    /// Loads sixteen stored numbers, four columns per register, in the order of their columns.
     ///
     /// # Safety
     /// `from` points at sixteen readable values.

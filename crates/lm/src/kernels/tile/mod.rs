@@ -84,7 +84,7 @@ pub(crate) struct Rows<P> {
 /// `blocks[k / block_depth] + panel_offset(p) + k % block_depth * step`.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels<'a, E> {
-    /// Where the steps lie: blocks of consecutive depth, or, with [`Side::Block`], one block a panel.
+    /// Where the steps lie: blocks of consecutive depth, or, with [`Side::Block`], one block per panel.
     pub(crate) blocks: &'a [*const E],
     /// Steps in one block; the last may hold fewer.
     pub(crate) block_depth: usize,
@@ -121,9 +121,9 @@ impl<E> Panels<'_, E> {
 pub(crate) struct Finish {
     /// Whether the chains start from the values already in the output.
     pub(crate) resume: bool,
-    /// Sixteen factors a panel for the finished sums; null for none.
+    /// Sixteen factors per panel for the finished sums; null for none.
     pub(crate) scale: *const f32,
-    /// Sixteen terms a panel, added after scaling; null for none.
+    /// Sixteen terms per panel, added after scaling; null for none.
     pub(crate) bias: *const f32,
 }
 
@@ -133,7 +133,7 @@ impl Finish {
         Self { resume: false, scale: std::ptr::null(), bias: std::ptr::null() };
 }
 
-/// Multiplies `count` rows by `panels` neighboring panels and writes the results to `out`, sixteen columns a panel.
+/// Multiplies `count` rows by `panels` neighboring panels and writes the results to `out`, sixteen columns per panel.
 ///
 /// # Safety
 /// For every row: `depth` values are readable from its start and `16 * panels` writable in the output, and no output
