@@ -108,6 +108,10 @@ pub(super) fn load(
         Ok(Target(match saved {
             Saved::Tokens => Kind::Tokens,
             Saved::Teacher => Kind::TeacherStates(None),
+            Saved::Top { k: 0, .. } => {
+                let problem = "a list of likely tokens is empty".to_owned();
+                return Err(EngineError::unusable(&path, problem));
+            }
             Saved::Top { k, start, values } => Kind::TeacherTop(Some(Arc::new(TopTokens {
                 k,
                 logprobs: floats(start, values)?,
