@@ -93,7 +93,7 @@ fn tokens_follow_the_models_distribution_at_any_temperature() {
     }
 }
 
-fn renormalised(probabilities: &[f64], keep: impl Fn(usize) -> bool) -> Vec<f64> {
+fn renormalized(probabilities: &[f64], keep: impl Fn(usize) -> bool) -> Vec<f64> {
     let kept: Vec<f64> = probabilities
         .iter()
         .enumerate()
@@ -115,20 +115,20 @@ fn the_filters_keep_exactly_what_they_promise() {
     let before =
         |id: usize, among: &[f64]| -> f64 { ranked[..rank(id)].iter().map(|&id| among[id]).sum() };
 
-    let top_k = renormalised(&full, |id| rank(id) < 5);
+    let top_k = renormalized(&full, |id| rank(id) < 5);
     let sampling = Sampling { top_k: 5, ..Sampling::default() };
     assert_distributed(&counts(&model, &prompt, sampling, 3000), &top_k);
 
-    let top_p = renormalised(&full, |id| before(id, &full) < 0.6);
+    let top_p = renormalized(&full, |id| before(id, &full) < 0.6);
     let sampling = Sampling { top_p: 0.6, ..Sampling::default() };
     assert_distributed(&counts(&model, &prompt, sampling, 3000), &top_p);
 
-    let min_p = renormalised(&full, |id| full[id] >= 0.3 * full[ranked[0]]);
+    let min_p = renormalized(&full, |id| full[id] >= 0.3 * full[ranked[0]]);
     let sampling = Sampling { min_p: 0.3, ..Sampling::default() };
     assert_distributed(&counts(&model, &prompt, sampling, 3000), &min_p);
 
     // Top-p counts the mass that top-k left.
-    let both = renormalised(&top_k, |id| before(id, &top_k) < 0.7);
+    let both = renormalized(&top_k, |id| before(id, &top_k) < 0.7);
     let sampling = Sampling { top_k: 5, top_p: 0.7, ..Sampling::default() };
     assert_distributed(&counts(&model, &prompt, sampling, 3000), &both);
 }

@@ -67,7 +67,7 @@ pub struct AuditLine {
     pub divergence: f64,
     /// Whether every turn of the episode is audited.
     pub whole: bool,
-    /// The rules that propose this turn: `top-kl`, `last-turn`, `random`.
+    /// The rules that propose this turn: `top-kl`, `last-turn`.
     pub proposals: Vec<String>,
     /// Why the fork could not be run.
     pub dropped: Option<String>,

@@ -50,7 +50,7 @@ pub enum RowLoss {
         /// Bound of the loss for negative advantages, as a multiple of `-advantage`.
         dual_clip: f32,
     },
-    /// `KL(snapshot || student)` over the whole vocabulary, the snapshot frozen (guidance internalisation).
+    /// `KL(snapshot || student)` over the whole vocabulary, the snapshot frozen (guidance internalization).
     ForwardKl {
         /// The snapshot's last hidden states (after its final norm) under the hinted context,
         /// response length x snapshot hidden size.
