@@ -124,7 +124,7 @@ pub struct GateDraws {
 pub struct OutcomeDraws {
     /// `independent` or `common`.
     pub coupling: String,
-    /// -1, 0 or 1 per pair.
+    /// -1, 0 or 1 per pair; 0 where a branch was cut.
     pub differences: Vec<i8>,
 }
 
