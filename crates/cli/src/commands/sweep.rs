@@ -18,6 +18,7 @@ use lens_opd::methods::MethodName;
 use lens_records::metrics::SpentTokens;
 use lens_train::evaluate::Evaluation;
 use lens_train::files::write_atomically;
+use lens_train::inputs;
 use lens_train::run::{evaluator, rollout_config};
 use lens_train::{Finish, Opening, Run};
 use serde::{Deserialize, Serialize};
@@ -345,6 +346,10 @@ impl Shared {
     fn trained(&self, job: &Job, folder: &Path, progress: &mut SweepRun) -> Result<Final, Failure> {
         let config = &job.config;
         let begun = begun(config, folder)?;
+        if begun {
+            // A finished run is not opened again, so nothing else would notice.
+            inputs::check(&assemble::with_models(config)?, folder)?;
+        }
         if !begun || finished(&result_file(folder, "final", self.limit)).is_none() {
             let opening = if begun { Opening::Resume } else { Opening::New };
             let (_, finish) =
