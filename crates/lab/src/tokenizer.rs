@@ -54,10 +54,15 @@ impl TokenizerOrigin {
         let (mut left, mut right) = (Vec::new(), Vec::new());
         leaves(&serde_json::to_value(self).unwrap_or_default(), "", &mut left);
         leaves(&serde_json::to_value(other).unwrap_or_default(), "", &mut right);
-        left.iter()
-            .zip(&right)
-            .filter(|(left, right)| left != right)
-            .map(|((key, left), (_, right))| format!("{key} = {left} instead of {right}"))
+        let added = right.iter().filter(|(key, _)| !left.iter().any(|(name, _)| name == key));
+        let keys = left.iter().chain(added).map(|(key, _)| key.as_str());
+        let value = |leaves: &[(String, serde_json::Value)], key: &str| {
+            let found = leaves.iter().find(|(name, _)| name == key);
+            found.map_or_else(|| "unset".to_owned(), |(_, value)| value.to_string())
+        };
+        keys.map(|key| (key, value(&left, key), value(&right, key)))
+            .filter(|(_, left, right)| left != right)
+            .map(|(key, left, right)| format!("{key} = {left} instead of {right}"))
             .collect()
     }
 }
@@ -236,10 +241,14 @@ mod tests {
         assert_eq!(get(&origin(1), "second").expect("it is reused"), b"first");
         let mut other = origin(2);
         other.corpus.critique = 0.25;
+        // A key that one side leaves out.
+        other.corpus.history = Some(1);
         let error = get(&other, "third").expect_err("another seed and corpus");
         let message = error.to_string();
         assert!(message.contains("seed = 1 instead of 2"), "{message}");
         assert!(message.contains("corpus.critique = 0.6 instead of 0.25"), "{message}");
+        assert!(message.contains("corpus.history = unset instead of 1"), "{message}");
+        assert!(!message.contains("corpus.turn_limit"), "{message}");
         assert!(error.hint().expect("advice").contains("--out"));
         // A stage's steps do not change the samples, so they do not change the tokenizer.
         let mut recipe = Recipe::shipped("alfworld").expect("it is shipped");

@@ -232,7 +232,7 @@ fn the_diagnostics_of_section_3_are_measured_on_a_frozen_student() {
     let gain = findings.gain.expect("forks with two futures");
     assert!(gain.forks > findings.episodes && gain.trajectories > 0, "{gain:?}");
     assert_eq!(gain.forks, findings.forks.len());
-    // One step towards the teacher raises its tokens, on average over all that disagree.
+    // One step toward the teacher raises its tokens, on average over all that disagree.
     let (mut sum, mut tokens) = (0.0, 0);
     for group in &findings.responses {
         let response = group.response.as_ref().map_or(0.0, |interval| interval.estimate);

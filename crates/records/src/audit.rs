@@ -67,7 +67,7 @@ pub struct AuditLine {
     pub divergence: f64,
     /// Whether every turn of the episode is audited.
     pub whole: bool,
-    /// The rules that propose this turn: `top-kl`, `last-turn`, `random`.
+    /// The rules that propose this turn: `top-kl`, `last-turn`.
     pub proposals: Vec<String>,
     /// Why the fork could not be run.
     pub dropped: Option<String>,
@@ -124,7 +124,7 @@ pub struct GateDraws {
 pub struct OutcomeDraws {
     /// `independent` or `common`.
     pub coupling: String,
-    /// -1, 0 or 1 per pair.
+    /// -1, 0 or 1 per pair; 0 where a branch was cut.
     pub differences: Vec<i8>,
 }
 

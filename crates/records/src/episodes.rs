@@ -226,7 +226,7 @@ pub struct BranchTurn {
     pub action_tokens: Option<(u32, u32)>,
 }
 
-/// An episode's texts without its tokens: a twentieth of the memory, for whoever reads many episodes.
+/// An episode's texts without its tokens: a twentieth of the memory, to read many episodes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct EpisodeText {
     /// Format of the line.

@@ -200,9 +200,12 @@ fn task_cells(
     first: &[(Option<u64>, &EvalLine)],
     second: &[(Option<u64>, &EvalLine)],
 ) -> Vec<Cell> {
+    let with_seed =
+        |seed: Option<u64>| second.iter().find(|(other, _)| seed.is_some() && *other == seed);
+    let share_seeds = first.iter().any(|(seed, _)| with_seed(*seed).is_some());
     let mut cells = Vec::new();
     for (position, (seed, base)) in first.iter().enumerate() {
-        let same = second.iter().find(|(other, _)| other == seed).or(second.get(position));
+        let same = if share_seeds { with_seed(*seed) } else { second.get(position) };
         let Some((_, treated)) = same else { continue };
         let by_task: BTreeMap<&str, bool> =
             treated.tasks.iter().map(|task| (task.task.as_str(), task.success)).collect();

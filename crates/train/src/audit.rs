@@ -147,10 +147,7 @@ impl Audit {
                     line.gates.extend(self.gains(&prepared.stages, run, pair, coupling)?);
                     line.outcomes.push(OutcomeDraws {
                         coupling: coupling_word(coupling).to_owned(),
-                        differences: outcomes(pair)
-                            .into_iter()
-                            .map(|(base, guided)| i8::from(guided) - i8::from(base))
-                            .collect(),
+                        differences: differences(pair),
                     });
                 }
             }
@@ -276,11 +273,30 @@ fn pair_of(run: &ForkRun) -> Option<&Pair> {
     }
 }
 
+fn is_known((base, guided): &(&Branch, &Branch)) -> bool {
+    !base.end.is_cut() && !guided.end.is_cut()
+}
+
+fn solved(branch: &Branch) -> bool {
+    branch.end == BranchEnd::Ended { success: true }
+}
+
 /// Whether each pair solved the task, without and with the hint. Pairs that were cut are left out.
 fn outcomes(pair: &Pair) -> Vec<(bool, bool)> {
-    let known = pair.draws().filter(|(base, guided)| !base.end.is_cut() && !guided.end.is_cut());
-    let solved = |branch: &Branch| branch.end == BranchEnd::Ended { success: true };
-    known.map(|(base, guided)| (solved(base), solved(guided))).collect()
+    pair.draws().filter(is_known).map(|(base, guided)| (solved(base), solved(guided))).collect()
+}
+
+/// Solved with the hint less solved without, pair by pair. A pair that was cut has 0, so that every pair has the same
+/// place here and among the gains.
+fn differences(pair: &Pair) -> Vec<i8> {
+    let difference = |(base, guided): (&Branch, &Branch)| {
+        if is_known(&(base, guided)) {
+            i8::from(solved(guided)) - i8::from(solved(base))
+        } else {
+            0
+        }
+    };
+    pair.draws().map(difference).collect()
 }
 
 /// What is known of a turn before any gate is tried.

@@ -81,6 +81,11 @@ impl Inputs {
     }
 }
 
+/// Refuses a run's folder that was begun with other models, data or references than the configuration names now.
+pub fn check(config: &Config, folder: &Path) -> Result<(), TrainError> {
+    Inputs::of(config)?.check(folder)
+}
+
 /// The hash of a text, such as a configuration's.
 pub fn hash_text(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()

@@ -41,7 +41,7 @@ const BRANCHES: usize = 384;
 Examples:
   lens audit configs/laboratory.toml --forks 64 --episodes 4 --continuations 16
   lens audit --run runs/laboratory/seed-42 --forks 32
-  lens audit configs/laboratory.toml --after runs/laboratory/seed-42/checkpoints/step-000060/model")]
+  lens audit configs/laboratory.toml --after runs/laboratory/seed-42/checkpoints/step-000040/model")]
 pub(crate) struct Audit {
     #[command(flatten)]
     config: ConfigArgs,

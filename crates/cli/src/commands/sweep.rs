@@ -6,7 +6,7 @@ mod kept;
 mod plan;
 mod table;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use lens_opd::methods::MethodName;
 use lens_records::metrics::SpentTokens;
 use lens_train::evaluate::Evaluation;
 use lens_train::files::write_atomically;
+use lens_train::inputs;
 use lens_train::run::{evaluator, rollout_config};
 use lens_train::{Finish, Opening, Run};
 use serde::{Deserialize, Serialize};
@@ -127,6 +128,8 @@ impl Sweep {
         for variant in &self.variants {
             contenders.push(Contender::variant(variant, &self.config)?);
         }
+        distinct("students", students.iter().map(|(name, _)| name.clone()))?;
+        distinct("rows", contenders.iter().map(ToString::to_string))?;
         let configs: Result<Vec<Config>, Failure> =
             contenders.iter().map(|contender| contender.config(&self.config)).collect();
         let configs = configs?;
@@ -200,6 +203,18 @@ fn model_name(path: &Path) -> Result<String, Failure> {
         .ok_or_else(|| Failure::user(format!("{} is not a model's folder", path.display())))
 }
 
+/// Refuses names that are there twice: their runs would share folders.
+fn distinct(what: &str, names: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if seen.contains(&name) {
+            return Err(Failure::user(format!("two {what} of the sweep are named `{name}`")));
+        }
+        seen.insert(name);
+    }
+    Ok(())
+}
+
 fn job(
     config: &Config,
     path: &Path,
@@ -208,7 +223,7 @@ fn job(
     seed: u64,
 ) -> Job {
     let mut config = config.clone();
-    let row = contender.map_or_else(|| "before".to_owned(), ToString::to_string);
+    let row = contender.map_or_else(|| BEFORE.to_owned(), ToString::to_string);
     config.name = format!("{}-{student}-{row}", config.name);
     if let Some(contender) = contender {
         config.method = contender.method;
@@ -238,6 +253,9 @@ fn evaluate(
     }
     Ok(all)
 }
+
+/// What the folder of a student before training is named by.
+const BEFORE: &str = "before";
 
 /// What the names of official splits start with in a table.
 pub(super) const OFFICIAL: &str = "official/";
@@ -328,6 +346,10 @@ impl Shared {
     fn trained(&self, job: &Job, folder: &Path, progress: &mut SweepRun) -> Result<Final, Failure> {
         let config = &job.config;
         let begun = begun(config, folder)?;
+        if begun {
+            // A finished run is not opened again, so nothing else would notice.
+            inputs::check(&assemble::with_models(config)?, folder)?;
+        }
         if !begun || finished(&result_file(folder, "final", self.limit)).is_none() {
             let opening = if begun { Opening::Resume } else { Opening::New };
             let (_, finish) =

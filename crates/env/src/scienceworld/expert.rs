@@ -171,7 +171,7 @@ impl<'a> Player<'a> {
             } else if action == "inventory" {
                 held = carried(result);
             } else if action.starts_with("teleport to ") && held.is_none() {
-                // Whoever teleports carries something.
+                // The player teleports only to carry something.
                 held = focused;
             } else if action.starts_with("move ") && is_done(result) {
                 held = None;
@@ -308,7 +308,7 @@ impl<'a> Player<'a> {
             .rev()
             .take_while(|(action, result)| is_idle(action) || !is_done(result));
         match idle.count() {
-            2 => Situation::Stuck,
+            2.. => Situation::Stuck,
             1 => Situation::Lost,
             _ if self.is_astray(right) => Situation::Lost,
             _ if right.action.starts_with("go to ") => Situation::Search,
@@ -332,8 +332,8 @@ impl<'a> Player<'a> {
         let here = self.here?;
         let careless = if let (Goal::Life { longest }, OUTSIDE) = (self.goal, here) {
             let right = right.action.strip_prefix("focus on ")?;
-            let wanted = if longest { &SHORT } else { &LONG };
-            let other = |name: &&str| *name != right && !is_one_of(name, wanted);
+            let opposite = if longest { &SHORT } else { &LONG };
+            let other = |name: &&str| *name != right && !is_one_of(name, opposite);
             self.choose(self.animals().find(other)?, longest)
         } else {
             let right = right.action.strip_prefix("go to ");

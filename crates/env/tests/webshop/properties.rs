@@ -172,7 +172,7 @@ proptest! {
 
 /// Option values that the original's matcher cannot recognize even when the very same value is chosen: a color word
 /// inside another word hides it, and letters outside ASCII are dropped on one side and spelled out on the other.
-const UNRECOGNISABLE: [&str; 3] = ["shade black137", "soft\u{a0}blue", "washed black"];
+const UNRECOGNIZABLE: [&str; 3] = ["shade black137", "soft\u{a0}blue", "washed black"];
 
 #[test]
 fn buying_what_is_asked_for_earns_everything() {
@@ -182,7 +182,7 @@ fn buying_what_is_asked_for_earns_everything() {
         let goal = shop.goal(number).unwrap();
         let GoalOptions::Named(options) = &goal.options else { panic!("goals are synthetic") };
         let reward = shop.reward(number, goal.product, options).unwrap();
-        let hidden = UNRECOGNISABLE
+        let hidden = UNRECOGNIZABLE
             .into_iter()
             .filter(|value| options.iter().any(|(_, chosen)| &**chosen == *value));
         let hidden: Vec<&str> = hidden.collect();
@@ -190,7 +190,7 @@ fn buying_what_is_asked_for_earns_everything() {
         lossy.extend(hidden);
         assert!(shop.prices()[goal.product] <= goal.price_upper);
     }
-    assert_eq!(lossy.into_iter().collect::<Vec<_>>(), UNRECOGNISABLE, "all of them are planted");
+    assert_eq!(lossy.into_iter().collect::<Vec<_>>(), UNRECOGNIZABLE, "all of them are planted");
 }
 
 #[test]

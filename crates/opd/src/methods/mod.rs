@@ -54,7 +54,7 @@ methods! {
         /// Refine: internalization and token focus.
         refine: Refine,
     }
-    /// LENS-OPD with several coupled pairs per fork, longer futures and outcomes.
+    /// LENS-OPD in which turns that no fork validated weigh as in SOD, and internalization weighs more.
     LensPlus = "lens-plus", "LENS+" => lens_plus::LensPlus {
         /// What LENS+ does differently from LENS-OPD.
         lens_plus: lens_plus::LensPlus,

@@ -57,13 +57,6 @@ impl Spread {
         Ok(Some(Self { seeds: part(&of_seed, g), games: part(&of_game, s), rest: rest.sqrt() }))
     }
 
-    /// The standard error of the mean difference over so many seeds and games.
-    pub fn standard_error(&self, seeds: usize, games: usize) -> f64 {
-        let (s, g) = (seeds as f64, games as f64);
-        let squares = [self.seeds.powi(2) / s, self.games.powi(2) / g, self.rest.powi(2) / (s * g)];
-        squares.iter().sum::<f64>().sqrt()
-    }
-
     /// The smallest difference that an interval excludes 0 for in 80 % of all cases.
     pub fn detectable(&self, seeds: usize, games: usize) -> f64 {
         // Few seeds know their own deviation badly (Guenther's correction, turned around).
@@ -71,8 +64,9 @@ impl Spread {
         if effective <= 0.0 {
             return f64::INFINITY;
         }
-        let scale = (seeds as f64 / effective).sqrt();
-        (Z_INTERVAL + Z_POWER) * self.standard_error(seeds, games) * scale
+        let g = games as f64;
+        let variance = self.per_seed(g) / effective + self.games.powi(2) / g;
+        (Z_INTERVAL + Z_POWER) * variance.sqrt()
     }
 
     /// The fewest seeds with which a difference is detected on so many games; `None` if no number is enough, because the
@@ -80,9 +74,13 @@ impl Spread {
     pub fn seeds_needed(&self, difference: f64, games: usize) -> Option<usize> {
         let g = games as f64;
         let bar = (difference / (Z_INTERVAL + Z_POWER)).powi(2) - self.games.powi(2) / g;
-        let per_seed = self.seeds.powi(2) + self.rest.powi(2) / g;
-        let seeds = (per_seed / bar + Z_INTERVAL.powi(2) / 2.0).ceil().max(2.0);
+        let seeds = (self.per_seed(g) / bar + Z_INTERVAL.powi(2) / 2.0).ceil().max(2.0);
         (bar > 0.0 && seeds < 1e6).then_some(seeds as usize)
+    }
+
+    /// The variance of one seed's mean difference over `games` games: the part that more seeds average out.
+    fn per_seed(&self, games: f64) -> f64 {
+        self.seeds.powi(2) + self.rest.powi(2) / games
     }
 }
 
@@ -115,10 +113,12 @@ mod tests {
     #[test]
     fn seeds_needed_are_the_fewest_that_detect_the_difference() {
         let spread = Spread { seeds: 0.05, games: 0.0, rest: 0.65 };
-        for (difference, games) in [(0.03, 500), (0.05, 274), (0.1, 100)] {
-            let seeds = spread.seeds_needed(difference, games).expect("enough");
-            assert!(spread.detectable(seeds, games) <= difference * 1.02, "{seeds}");
-            assert!(seeds <= 2 || spread.detectable(seeds - 1, games) > difference, "{seeds}");
+        for spread in [spread, Spread { games: 0.15, ..spread }] {
+            for (difference, games) in [(0.03, 500), (0.05, 274), (0.1, 100)] {
+                let seeds = spread.seeds_needed(difference, games).expect("enough");
+                assert!(spread.detectable(seeds, games) <= difference, "{seeds}");
+                assert!(seeds <= 2 || spread.detectable(seeds - 1, games) > difference, "{seeds}");
+            }
         }
         // By hand: (2.8016 / 0.05)^2 * (0.0025 + 0.4225 / 274) + 1.92 = 14.6.
         assert_eq!(spread.seeds_needed(0.05, 274), Some(15));

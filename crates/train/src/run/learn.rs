@@ -46,7 +46,7 @@ impl Run {
             let models = &models;
             let explorer = scope.spawn(move || {
                 rollout.explore(method, models, number, tasks, &mut |stage| {
-                    // Nobody listens any more once learning has failed.
+                    // The receiver is gone once learning has failed.
                     let _ = sender.send(stage);
                 })
             });

@@ -40,7 +40,12 @@ impl<L: Keyed> AuditFile<L> {
         let first = json(settings)?;
         let mut file =
             Self { path: path.to_owned(), text: format!("{first}\n"), lines: Vec::new() };
-        let Ok(found) = std::fs::read_to_string(path) else { return Ok(file) };
+        let found = match std::fs::read_to_string(path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(file),
+            // A file that is there and cannot be read must not be written over.
+            Err(error) => return Err(error.into()),
+        };
         let mut lines = found.lines();
         let began = lines.next().and_then(|line| serde_json::from_str(line).ok());
         if began.as_ref() != Some(settings) {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use lens_opd::methods::MethodName;
 
+use super::BEFORE;
 use crate::commands::config::ConfigArgs;
 use crate::failure::Failure;
 
@@ -55,6 +56,9 @@ impl Contender {
         }
         if MethodName::ALL.iter().any(|method| method.to_string() == name) {
             return Err(wrong("that is the name of a method"));
+        }
+        if name == BEFORE {
+            return Err(wrong("that is the name of the row before training"));
         }
         let mut own = Self {
             name: name.to_owned(),
@@ -134,7 +138,8 @@ mod tests {
         let config = variant.config(&args()).expect("it is sound");
         assert_eq!(config.methods.validate.pairs, 2);
         assert_eq!(config.task.eval_splits, ["a", "b"]);
-        for bad in ["long", ":train.steps=1", "a/b:train.steps=1", "lens:train.steps=1", "x:no=1"] {
+        let names = ["a/b:train.steps=1", "lens:train.steps=1", "before:train.steps=1"];
+        for bad in names.into_iter().chain(["long", ":train.steps=1", "x:no=1"]) {
             assert!(Contender::variant(bad, &args()).is_err(), "{bad}");
         }
     }

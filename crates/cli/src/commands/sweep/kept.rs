@@ -20,7 +20,8 @@ use crate::failure::Failure;
 const FORMAT: u32 = 1;
 
 /// Keys that a resumed run may change, although they decide what a result is worth.
-const DECISIVE: [&str; 4] = ["train.steps", "train.budget_tokens", "task.data", "task.references"];
+const DECISIVE: [&str; 5] =
+    ["train.steps", "train.budget_tokens", "task.data", "task.references", "prompt.template"];
 
 /// The file of one result.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +65,11 @@ impl Results {
     /// The result of a job, if it is there and has every split that is asked for.
     pub(super) fn read(&self, job: &Job) -> Result<Option<Final>, Failure> {
         let path = self.file(job);
-        let Ok(text) = std::fs::read(&path) else { return Ok(None) };
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
         let kept: Kept = serde_json::from_slice(&text).map_err(|error| {
             Failure::user_with_hint(
                 format!("{} is not a result of a sweep: {error}", path.display()),

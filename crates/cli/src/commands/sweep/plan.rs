@@ -6,11 +6,12 @@ use lens_config::Config;
 use lens_opd::stats::crossed::Cell;
 use lens_opd::stats::power::Spread;
 use lens_train::Run;
+use lens_train::evaluate::Evaluation;
 
 use super::compare::cells_of;
 use super::contender::Contender;
 use super::table::BySeed;
-use super::{Job, Sweep, finished, result_file};
+use super::{Job, Sweep, finished, kept, result_file};
 use crate::assemble;
 use crate::failure::Failure;
 use crate::wording::counted;
@@ -86,27 +87,44 @@ impl Sweep {
         Ok(games)
     }
 
+    /// How a finished run played: kept, or in the run's folder. Official games are not planned for.
+    fn played(&self, job: &Job) -> Result<Option<Vec<Evaluation>>, Failure> {
+        if let Some(folder) = &self.results {
+            let (folder, limit) = (folder.clone(), self.limit);
+            let results = kept::Results { folder, limit, official: false };
+            if let Some(result) = results.read(job)? {
+                return Ok(Some(result.evaluations));
+            }
+        }
+        let folder = Run::folder(&job.config, job.seed);
+        let result = finished(&result_file(&folder, "final", self.limit));
+        Ok(result.map(|result| result.evaluations.iter().map(kept::by_place).collect()))
+    }
+
     /// The spread of finished runs: of the method with most seeds beside the baseline; assumed where there are too few.
     fn spread(&self, jobs: &[Job]) -> Result<(Spread, String), Failure> {
-        let results = |student: &str, contender: &Contender| -> BySeed {
-            let own = jobs
-                .iter()
-                .filter(|job| job.student == student && job.contender.as_ref() == Some(contender));
-            let done = own.filter_map(|job| {
-                let folder = Run::folder(&job.config, job.seed);
-                let result = finished(&result_file(&folder, "final", self.limit))?;
-                Some((job.seed, result.evaluations))
-            });
-            done.collect()
+        let results = |student: &str, contender: &Contender| -> Result<BySeed, Failure> {
+            let mut done = BySeed::new();
+            for job in jobs {
+                if job.student == student
+                    && job.contender.as_ref() == Some(contender)
+                    && let Some(evaluations) = self.played(job)?
+                {
+                    done.insert(job.seed, evaluations);
+                }
+            }
+            Ok(done)
         };
         let mut best: Option<(Vec<Cell>, String)> = None;
         let baseline = Contender::method(self.against);
-        for job in jobs {
+        // Every row is there with every seed, so those of the first seed are all.
+        let first = jobs.first().map(|job| job.seed);
+        for job in jobs.iter().filter(|job| Some(job.seed) == first) {
             let Some(contender) = job.contender.as_ref().filter(|one| **one != baseline) else {
                 continue;
             };
-            let (base, treated) =
-                (results(&job.student, &baseline), results(&job.student, contender));
+            let base = results(&job.student, &baseline)?;
+            let treated = results(&job.student, contender)?;
             let cells = cells_of(&base, &treated, |_| true);
             if cells.len() > best.as_ref().map_or(0, |(cells, _)| cells.len()) {
                 let source = format!("measured: {contender} and {baseline} of {}", job.student);
