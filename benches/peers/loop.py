@@ -147,7 +147,7 @@ class Twin:
             states = hidden[first:first + len(row["response"])].clone()
             first += len(row["response"])
             head_of_row = model.lm_head.weight if model is not None else head
-            self.targets[self.key(row)] = (states, head_of_row)
+            self.targets.setdefault(self.key(row), []).append((states, head_of_row))
 
     @staticmethod
     def key(row):
@@ -158,7 +158,8 @@ class Twin:
         self.optimizer.zero_grad(set_to_none=True)
         for group in groups(rows, lambda row: len(text(row)), self.trained_tokens):
             with torch.no_grad():
-                parts = [self.targets[self.key(row)] for row in group]
+                # A row is trained on once; what is left over was judged for a fork alone.
+                parts = [self.targets[self.key(row)].pop() for row in group]
                 target = torch.cat([torch.log_softmax((states @ head.T).float(), -1) for states, head in parts])
             student = torch.log_softmax(self.student.lm_head(self.states(self.student, group)), -1)
             weights = torch.tensor([weight for row in group for weight in row["coefficients"]])

@@ -109,6 +109,17 @@ class Model(nn.Module):
         return self.norm(x)
 
 
+def micro_batches(lengths, most):
+    """Rows of similar length whose padded tokens stay below `most`."""
+    group = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if group and lengths[row] * (len(group) + 1) > most:
+            yield group
+            group = []
+        group.append(row)
+    yield group
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="laboratory")
@@ -118,7 +129,8 @@ def main():
     parser.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa")
     parser.add_argument("--logits", choices=("response", "all"), default="response",
                         help="which positions go through the head: the loss positions, or all of them as a plain forward does")
-    parser.add_argument("--rows-per-micro-batch", type=int, default=0, help="0: the whole batch at once")
+    parser.add_argument("--micro-batch-tokens", type=int, default=8192,
+                        help="padded tokens of a micro-batch of rows of similar length")
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
@@ -131,14 +143,12 @@ def main():
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.uniform_(parameter, -0.035, 0.035)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.01, fused=True)
     teacher_head = torch.rand(s["vocab"], s["hidden"]) * 0.1 - 0.05
     teacher_hidden = [torch.rand(count, s["hidden"]) * 4.0 - 2.0 for count in counts]
 
     groups = []
-    size = options.rows_per_micro_batch or s["rows"]
-    for start in range(0, s["rows"], size):
-        rows = range(start, min(start + size, s["rows"]))
+    for rows in micro_batches(lengths, options.micro_batch_tokens):
         longest = max(lengths[row] for row in rows)
         tokens = torch.zeros(len(rows), longest, dtype=torch.long)
         loss_mask = torch.zeros(len(rows), longest, dtype=torch.bool)

@@ -2,7 +2,9 @@
 teacher judge it and takes an optimizer step. It knows no episodes, so every row that `lens` trained on is a prompt of its
 own. Reads a recording of `lens bench loop --record FILE` and prints one JSON line.
 
-    python trl_step.py FILE
+    python trl_step.py FILE [float32|bfloat16]
+
+The last word is the type of the teacher's weights.
 """
 
 import json
@@ -63,7 +65,7 @@ def main():
             gradient_checkpointing=False, learning_rate=setup["lr"], lr_scheduler_type="constant",
             temperature=1.0, max_completion_length=max(len(row["response"]) for row in rows),
             beta=1.0, dataloader_pin_memory=False,
-            model_init_kwargs={"dtype": "float32"}, teacher_model_init_kwargs={"dtype": "float32"})
+            model_init_kwargs={"dtype": "float32"}, teacher_model_init_kwargs={"dtype": (sys.argv[2:] or ["float32"])[0]})
         trainer = DistillationTrainer(
             model=setup["student"], teacher_model=setup["teacher"], args=options,
             train_dataset=prompts, processing_class=tokenizer, callbacks=[clock])

@@ -206,9 +206,8 @@ pub fn score_rows(
         watch.time(|| score(&model, &requests, &ScoreOptions::default()))?;
     }
     let length = prompt + response;
-    let flops = rows as f64
-        * (length as f64 * block_flops(config, length as f64 / 2.0)
-            + response as f64 * head_flops(config));
+    // The last token predicts nothing that is asked for.
+    let flops = rows as f64 * sequence_flops(config, length - 1, response);
     Ok(InferenceResult::new(shape.name, weights, rows * length, flops, watch))
 }
 
@@ -233,7 +232,7 @@ pub fn prefill_prompt(
             Ok(inner.forward(&mut [Segment { cache: &mut cache, tokens: &tokens, wanted }]))
         })?;
     }
-    let flops = length as f64 * block_flops(&config, length as f64 / 2.0);
+    let flops = sequence_flops(&config, length, 1) - head_flops(&config);
     Ok(InferenceResult::new(shape.name, weights, length, flops, watch))
 }
 
@@ -276,7 +275,7 @@ pub fn context(
     }
     let seconds = watch.seconds.iter().copied().fold(f64::INFINITY, f64::min);
     let tokens = length as f64;
-    let flops = tokens * block_flops(&config, tokens / 2.0);
+    let flops = sequence_flops(&config, length, 1);
     Ok(ContextResult {
         tokens: length,
         seconds,

@@ -14,6 +14,9 @@ pub struct AuditSettings {
     pub student: String,
     /// Hash of the configuration, which names teacher, task and method.
     pub configuration: String,
+    /// Hash of the models and the data themselves.
+    #[serde(default)]
+    pub inputs: String,
     /// The seed of tasks and draws.
     pub seed: u64,
     /// Episodes of which one turn is audited.
@@ -67,6 +70,8 @@ pub struct AuditLine {
     pub divergence: f64,
     /// Whether every turn of the episode is audited.
     pub whole: bool,
+    /// Whether the configured rule proposes this turn.
+    pub proposed: bool,
     /// The rules that propose this turn: `top-kl`, `last-turn`.
     pub proposals: Vec<String>,
     /// Why the fork could not be run.

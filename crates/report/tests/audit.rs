@@ -12,6 +12,7 @@ fn settings() -> AuditSettings {
         format: 2,
         student: "student".to_owned(),
         configuration: "hash".to_owned(),
+        inputs: "another".to_owned(),
         seed: 1,
         forks: 40,
         episodes: 0,
@@ -51,6 +52,7 @@ fn fork(episode: u64, turn: u64, (base, guided): (usize, usize)) -> AuditLine {
         format: 2,
         episode,
         turn,
+        proposed: true,
         truth: (0..CONTINUATIONS).map(|n| (n < base, n < guided)).collect(),
         gates: all.concat(),
         outcomes: vec![OutcomeDraws {
@@ -127,8 +129,20 @@ fn rules_of_proposal_are_compared_on_whole_episodes() {
                 _ => &[],
             };
             let proposals = rules.iter().map(|&rule| rule.to_owned()).collect();
-            lines.push(AuditLine { whole: true, proposals, ..fork(episode, turn, solved) });
+            let proposed = turn == 0;
+            lines.push(AuditLine {
+                whole: true,
+                proposed,
+                proposals,
+                ..fork(episode, turn, solved)
+            });
         }
+    }
+    // In two more, the turn of largest divergence could not be forked.
+    for episode in 6..8 {
+        let proposals = vec!["top-kl".to_owned()];
+        let dropped = AuditLine { truth: Vec::new(), ..fork(episode, 0, (0, 0)) };
+        lines.push(AuditLine { whole: true, proposals, ..dropped });
     }
     let report = AuditReport::new(settings(), &lines, &[]);
     let utility = |rule: &str| {
@@ -136,11 +150,14 @@ fn rules_of_proposal_are_compared_on_whole_episodes() {
         found.utility.expect("measured").estimate
     };
     for (rule, expected) in
-        [("top-kl", 0.5), ("last-turn", -0.2), ("random", 0.075), ("all turns", 0.075)]
+        [("top-kl", 0.375), ("last-turn", -0.2), ("random", 0.05625), ("all turns", 1.8 / 26.0)]
     {
         assert!((utility(rule) - expected).abs() < 1e-9, "{rule}: {}", utility(rule));
     }
     assert!(!figures(&report)[1].is_empty());
+    // The method forks at the first turn alone, so the others tell nothing about its gate.
+    assert_eq!((report.forks, report.dropped), (6, 2));
+    assert!((report.utility.expect("forks").estimate - 0.5).abs() < 1e-9);
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub struct Place {
     pub candidate: Candidate,
     /// Whether every turn of the episode is audited.
     pub whole: bool,
+    /// Whether the configured rule proposes it.
+    pub proposed: bool,
     /// The rules that propose it.
     pub proposals: Vec<String>,
 }
@@ -109,7 +111,8 @@ impl Audit {
             let all = candidates(episode, judged.divergence)?;
             let key = ProposalKey { seed: self.seed, batch: 1, episode: episode.episode };
             let chosen = |rule| propose(rule, &all, 1, key);
-            let audited = if index < whole { all.clone() } else { chosen(self.proposal) };
+            let configured = chosen(self.proposal);
+            let audited = if index < whole { all.clone() } else { configured.clone() };
             for candidate in audited {
                 let proposes = |rule: &(Proposal, &str)| chosen(rule.0).contains(&candidate);
                 let rules = RULES.iter().filter(|rule| proposes(rule));
@@ -117,6 +120,7 @@ impl Audit {
                     episode: episode.episode,
                     candidate,
                     whole: index < whole,
+                    proposed: configured.contains(&candidate),
                     proposals: rules.map(|rule| rule.1.to_owned()).collect(),
                 });
             }
@@ -315,6 +319,7 @@ fn line(prepared: &Prepared, place: &Place, run: &ForkRun) -> AuditLine {
         task: episode.map(|episode| episode.plan.task.id.clone()).unwrap_or_default(),
         divergence: place.candidate.divergence,
         whole: place.whole,
+        proposed: place.proposed,
         proposals: place.proposals.clone(),
         dropped,
         hint: run.hint.clone(),

@@ -43,9 +43,7 @@ impl Inputs {
         for (name, path) in named {
             let path = path.filter(|path| !path.as_os_str().is_empty() && path.exists());
             if let Some(path) = path {
-                let mut hasher = blake3::Hasher::new();
-                hash_tree(&path, &mut hasher).map_err(TrainError::file("read", &path))?;
-                hashes.insert(name.to_owned(), hasher.finalize().to_hex().to_string());
+                hashes.insert(name.to_owned(), hash_path(&path)?);
             }
         }
         Ok(Self { scheme: "blake3, 64 blocks of 1 MiB above 256 MiB".to_owned(), hashes })
@@ -84,6 +82,25 @@ impl Inputs {
 /// Refuses a run's folder that was begun with other models, data or references than the configuration names now.
 pub fn check(config: &Config, folder: &Path) -> Result<(), TrainError> {
     Inputs::of(config)?.check(folder)
+}
+
+/// One hash of all that a configuration names: models, data, prompt and references.
+pub fn fingerprint(config: &Config) -> Result<String, TrainError> {
+    let hashes = Inputs::of(config)?.hashes;
+    let lines: Vec<String> = hashes.iter().map(|(what, hash)| format!("{what} {hash}")).collect();
+    Ok(hash_text(&lines.join("\n")))
+}
+
+/// Notes in a folder what a configuration names, for [`check`].
+pub fn record(config: &Config, folder: &Path) -> Result<(), TrainError> {
+    Inputs::of(config)?.write(folder)
+}
+
+/// The hash of a file or a folder.
+pub fn hash_path(path: &Path) -> Result<String, TrainError> {
+    let mut hasher = blake3::Hasher::new();
+    hash_tree(path, &mut hasher).map_err(TrainError::file("read", path))?;
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 /// The hash of a text, such as a configuration's.

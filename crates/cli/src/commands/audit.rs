@@ -17,6 +17,7 @@ use lens_records::audit::{AfterLine, AuditLine, AuditSettings, GateSettings};
 use lens_report::audit::{AuditReport, figures, print};
 use lens_train::audit::{self as measure, GATE_PAIRS, Place, Prepared, coupling_word};
 use lens_train::files::write_atomically;
+use lens_train::inputs;
 use lens_train::run::rollout_config;
 use lens_train::tasks::TaskOrder;
 
@@ -92,7 +93,7 @@ impl Audit {
             proposal: config.methods.locate.proposal,
             continuations: usize::from(self.continuations),
         };
-        let settings = self.settings(&config, &audit, &validate);
+        let settings = self.settings(&config, &audit, &validate)?;
         let mut lines = AuditFile::open(&folder.join("audit.jsonl"), &settings)?;
         let models = assemble::engine(&config)?.models();
         let order = TaskOrder::new(benchmark.tasks(&config.task.train_split)?, seed);
@@ -156,13 +157,14 @@ impl Audit {
         config: &Config,
         audit: &measure::Audit,
         validate: &Validate,
-    ) -> AuditSettings {
+    ) -> Result<AuditSettings, Failure> {
         let text = render::to_toml(&config.clone().with_absolute_paths());
         let [short, long] = audit.turns();
-        AuditSettings {
+        Ok(AuditSettings {
             format: FORMAT,
             student: config.student.path.display().to_string(),
-            configuration: lens_train::inputs::hash_text(&text),
+            configuration: inputs::hash_text(&text),
+            inputs: inputs::fingerprint(&assemble::with_models(config)?)?,
             seed: audit.seed,
             forks: self.forks.into(),
             episodes: self.episodes.into(),
@@ -176,7 +178,7 @@ impl Audit {
                 margin: validate.margin,
                 outcome_first: validate.terminal == Terminal::Outcome,
             },
-        }
+        })
     }
 
     /// The same states played by the student after training; nothing without one.
@@ -192,7 +194,11 @@ impl Audit {
         let Some(path) = &self.after else { return Ok(Vec::new()) };
         let mut config = config.clone();
         config.student.path.clone_from(path);
-        let settings = AuditSettings { student: path.display().to_string(), ..settings.clone() };
+        let settings = AuditSettings {
+            student: path.display().to_string(),
+            inputs: inputs::fingerprint(&assemble::with_models(&config)?)?,
+            ..settings.clone()
+        };
         let mut lines = AuditFile::open(&folder.join("after.jsonl"), &settings)?;
         let models: std::sync::Arc<dyn Models> = assemble::engine(&config)?.models();
         self.each(prepared, &mut lines, stop, "after training", |places| {

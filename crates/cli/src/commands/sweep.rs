@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lens_config::{Config, changes, resolve};
+use lens_config::{Config, changes, render, resolve};
 use lens_env::Benchmark;
 use lens_opd::methods::MethodName;
 use lens_records::metrics::SpentTokens;
@@ -148,7 +148,10 @@ impl Sweep {
         }
         let mut table = Table::new(&config, self.against);
         let official = match &self.official {
-            Some(data) => Some(assemble::benchmark(&official(&config, data))?),
+            Some(data) => Some(Official {
+                benchmark: assemble::benchmark(&official(&config, data))?,
+                name: format!("official-{:.8}", inputs::hash_path(data)?),
+            }),
             None => None,
         };
         let total = jobs.len();
@@ -278,6 +281,13 @@ fn official_splits(config: &Config, benchmark: &dyn Benchmark) -> Vec<String> {
 /// The split of tasks that TCOD's teacher failed on.
 const HARD: &str = "hard";
 
+/// The official data to evaluate with.
+struct Official {
+    benchmark: Arc<dyn Benchmark>,
+    /// What its evaluations are called; other data has another name.
+    name: String,
+}
+
 /// What the workers of a sweep share.
 struct Shared {
     jobs: Mutex<VecDeque<Job>>,
@@ -285,7 +295,7 @@ struct Shared {
     done: Mutex<Vec<(usize, Job, Final)>>,
     stop: Arc<AtomicBool>,
     limit: Option<usize>,
-    official: Option<Arc<dyn Benchmark>>,
+    official: Option<Official>,
     results: Option<kept::Results>,
     bar: SweepBar,
 }
@@ -330,7 +340,7 @@ impl Shared {
         let mut result = if job.contender.is_some() {
             self.trained(job, &folder, progress)?
         } else {
-            std::fs::create_dir_all(&folder)?;
+            same_student(&job.config, &folder)?;
             self.evaluated(&job.config, job.seed, &folder, &job.config.student.path)?
         };
         for evaluation in &mut result.evaluations {
@@ -391,8 +401,8 @@ impl Shared {
         let benchmark = assemble::benchmark(config)?;
         let mut evaluations = play("final", &benchmark, &config.task.eval_splits, self.limit)?;
         if let Some(official) = &self.official {
-            let splits = official_splits(config, &**official);
-            for mut evaluation in play("official", official, &splits, None)? {
+            let splits = official_splits(config, &*official.benchmark);
+            for mut evaluation in play(&official.name, &official.benchmark, &splits, None)? {
                 evaluation.split.insert_str(0, OFFICIAL);
                 evaluations.push(evaluation);
             }
@@ -425,12 +435,36 @@ fn interrupted() -> Failure {
 /// count, because their defaults are what was done before.
 fn begun(config: &Config, folder: &Path) -> Result<bool, Failure> {
     let file = folder.join("config.toml");
-    if !file.exists() {
-        return Ok(false);
+    Ok(file.exists() && same_settings(config, &file)?)
+}
+
+/// Marks the folder of a student before training with its settings and its files, or refuses one that has others.
+fn same_student(config: &Config, folder: &Path) -> Result<(), Failure> {
+    let config = assemble::with_models(config)?;
+    let file = folder.join("settings.toml");
+    if file.exists() {
+        same_settings(&config, &file)?;
+        return Ok(inputs::check(&config, folder)?);
     }
-    let began = resolve(std::slice::from_ref(&file), &[])?.config;
+    std::fs::create_dir_all(folder)?;
+    let evaluated = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("final"))
+    };
+    if std::fs::read_dir(folder)?.any(evaluated) {
+        return Err(Failure::user_with_hint(
+            format!("{} holds evaluations of unknown settings", folder.display()),
+            "delete it, and the student is evaluated again",
+        ));
+    }
+    inputs::record(&config, folder)?;
+    Ok(write_atomically(&file, render::to_toml(&config.with_absolute_paths()).as_bytes())?)
+}
+
+/// Refuses a file of another configuration; true otherwise.
+fn same_settings(config: &Config, file: &Path) -> Result<bool, Failure> {
+    let began = resolve(&[file.to_owned()], &[])?.config;
     let wanted = assemble::with_models(config)?.with_absolute_paths();
-    match changes::between(&began, &wanted).into_iter().find(|change| change.key != "output") {
+    match changes::between(&began, &wanted).into_iter().find(kept::decides) {
         None => Ok(true),
         Some(change) => Err(Failure::user_with_hint(
             format!(

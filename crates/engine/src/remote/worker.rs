@@ -70,8 +70,10 @@ impl Worker {
     pub(super) fn host(&self) -> &str {
         let rest = self.url().split_once("://").map_or(self.url(), |(_, rest)| rest);
         let host = rest.split('/').next().unwrap_or(rest);
-        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-        host.trim_start_matches('[').trim_end_matches(']')
+        if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            return address;
+        }
+        host.rsplit_once(':').map_or(host, |(host, _)| host)
     }
 
     /// What it says of itself, once its models are loaded.

@@ -100,14 +100,17 @@ dispatched! {
         }
     }
 
-    /// Stores second moments and returns their scale.
+    /// Stores second moments and returns their scale. One that is not zero is never stored as zero: beside a first moment that
+    /// was rounded up, its root is what bounds the step. So values far below the block's largest become its 4e9th part.
     pub(crate) fn write_positive(codes: &mut [u8], values: &[f32], key: u32) -> f32 {
         let scale = largest(values);
         let (divisor, some) = reciprocal(scale);
         for (index, (code, &value)) in codes.iter_mut().zip(values).enumerate() {
             let relative = some * value / divisor;
             let guess = SECOND_LEVELS * relative.sqrt().sqrt();
-            *code = low_byte(level(relative, guess, SECOND_LEVELS, fourth, draw(key, index)));
+            let level = level(relative, guess, SECOND_LEVELS, fourth, draw(key, index));
+            let least = if relative > 0.0 { 1.0 } else { 0.0 };
+            *code = low_byte(if level > least { level } else { least });
         }
         scale
     }

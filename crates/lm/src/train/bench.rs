@@ -5,6 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::{AdamWConfig, Head, Heads, RowLoss, TrainError, TrainRow, Trainer, TrainerOptions};
+use crate::bench::training_flops;
 use crate::checkpoint::TensorSource;
 use crate::config::{Family, ModelConfig};
 use crate::error::LmError;
@@ -114,22 +115,13 @@ impl BenchShape {
         (0..self.rows).map(|row| self.lengths.0 + row * 7919 % span).collect()
     }
 
-    /// Floating-point operations of the matrix products that a step cannot avoid: forward and backward of
-    /// every token, the head at loss positions, the teacher's head, causal attention.
+    /// Floating-point operations of the matrix products that a step cannot avoid.
     pub fn flops(&self) -> f64 {
-        let c = &self.config;
-        let weights = c.hidden_size * (2 * c.q_width() + 2 * c.kv_width())
-            + 3 * c.hidden_size * c.intermediate_size;
-        let mut flops = 0.0;
-        for length in self.row_lengths() {
-            let losses = self.response_length(length) as f64;
-            let length = length as f64;
-            flops += 6.0 * length * (weights * c.layers) as f64;
-            flops += 6.0 * length * length * (c.q_width() * c.layers) as f64;
-            flops +=
-                losses * c.vocab_size as f64 * (6 * c.hidden_size + 2 * self.teacher_hidden) as f64;
-        }
-        flops
+        let row = |length| {
+            let response = self.response_length(length);
+            training_flops(&self.config, self.teacher_hidden, length - 1, response)
+        };
+        self.row_lengths().into_iter().map(row).sum()
     }
 
     fn response_length(&self, length: usize) -> usize {

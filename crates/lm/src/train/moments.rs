@@ -282,6 +282,33 @@ mod tests {
     }
 
     #[test]
+    fn values_far_below_the_largest_of_their_block_take_no_larger_steps() {
+        let rates = AdamRates {
+            clip: 1.0,
+            beta1: 0.9,
+            beta2: 0.999,
+            step_size: 1e-3,
+            root_correction: 1.0,
+            eps: 1e-8,
+            keep: 1.0,
+        };
+        let mut moments = Moments::new(MomentFormat::Int8, BLOCK);
+        let mut weights = vec![0.0_f32; BLOCK];
+        for step in 1..200 {
+            let before = weights.clone();
+            // One value with a gradient, the others a millionth of it, and at most steps none.
+            let small = if step % 7 == 0 { 1e-6 } else { 0.0 };
+            let mut gradient: Vec<f32> = vec![small; BLOCK];
+            gradient[9] = 1.0;
+            moments.update(&mut weights, &mut gradient, &rates, step);
+            for (index, (new, old)) in weights.iter().zip(&before).enumerate() {
+                // In f32 no step exceeds (1 - beta1) / sqrt(1 - beta2) = 3.2 times the learning rate.
+                assert!((new - old).abs() < 0.02, "step {step}, value {index}: {old} to {new}");
+            }
+        }
+    }
+
+    #[test]
     fn the_largest_value_of_a_block_is_kept_exactly_and_zero_stays_zero() {
         let mut block = vec![0.0; BLOCK];
         block[7] = -0.37;

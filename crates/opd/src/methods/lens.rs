@@ -82,17 +82,17 @@ impl Lens {
         };
         let episode = forked_episode(batch, fork)?;
         let original = episode.turn(fork.turn).ok_or_else(missing)?;
+        let wanted = (fork.episode, fork.turn, RowKind::Opd);
+        let target = rows
+            .iter_mut()
+            .find(|row| (row.episode, row.turn, row.kind) == wanted)
+            .ok_or_else(missing)?;
+        target.validated = true;
         let mut mass = None;
         if self.refine.focus {
             let focused = focus(original, &self.refine, self.locate.floor)
                 .map_err(OpdError::at(fork.episode, fork.turn))?;
-            let wanted = (fork.episode, fork.turn, RowKind::Opd);
-            let target = rows
-                .iter_mut()
-                .find(|row| (row.episode, row.turn, row.kind) == wanted)
-                .ok_or_else(missing)?;
             target.weights = focused.weights.iter().map(|&r| r as f32).collect();
-            target.validated = true;
             mass = Some(focused.mass);
         }
         if let (true, ForkResult::Pair(pair)) = (self.refine.internalize, &fork.result) {

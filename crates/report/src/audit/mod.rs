@@ -19,9 +19,10 @@ pub use text::print;
 pub struct AuditReport {
     /// What was measured.
     pub settings: AuditSettings,
-    /// Forks audited, those that could not be run left out.
+    /// Forks that the configured rule proposes, those that could not be run left out. What follows is of them, but for
+    /// `proposals`: other turns of the episodes that are audited whole are none that the method would fork at.
     pub forks: usize,
-    /// Forks that could not be run.
+    /// Forks that could not be run, of all turns audited.
     pub dropped: usize,
     /// Share solved without a hint.
     pub base_success: Option<Interval>,
@@ -96,14 +97,16 @@ fn mean_over<'a>(
 impl AuditReport {
     /// What the lines of an audit say; `after` are those of the student after training, if it was played.
     pub fn new(settings: AuditSettings, lines: &[AuditLine], after: &[AfterLine]) -> Self {
-        let run: Vec<&AuditLine> = lines.iter().filter(|line| !line.truth.is_empty()).collect();
+        let all_run = lines.iter().filter(|line| !line.truth.is_empty());
+        let dropped = lines.len() - all_run.clone().count();
+        let run: Vec<&AuditLine> = all_run.filter(|line| line.proposed).collect();
         let solved = |side: fn(&(bool, bool)) -> bool| {
             move |line: &AuditLine| share(line.truth.iter().map(side))
         };
         let unchanged = run.iter().map(|line| line.original == line.guided);
         Self {
             forks: run.len(),
-            dropped: lines.len() - run.len(),
+            dropped,
             base_success: mean_over(&run, solved(|pair| pair.0)),
             guided_success: mean_over(&run, solved(|pair| pair.1)),
             utility: mean_over(&run, AuditLine::utility),
@@ -112,7 +115,7 @@ impl AuditReport {
             }),
             unchanged: share(unchanged),
             gates: gates::qualities(&settings, &run),
-            proposals: proposals(&run),
+            proposals: proposals(lines),
             learned: learned(&settings, &run, after),
             settings,
         }
@@ -124,9 +127,11 @@ fn share(of: impl Iterator<Item = bool>) -> Option<f64> {
 }
 
 /// What the rules find. A random turn is the mean over the episode's turns. The best turn is chosen on one half of the
-/// continuations and measured on the other, so that luck is not taken for utility.
-fn proposals(run: &[&AuditLine]) -> Vec<ProposalUtility> {
-    let whole: Vec<&AuditLine> = run.iter().copied().filter(|line| line.whole).collect();
+/// continuations and measured on the other, so that luck is not taken for utility. A fork that could not be run changes
+/// nothing.
+fn proposals(lines: &[AuditLine]) -> Vec<ProposalUtility> {
+    let whole: Vec<&AuditLine> = lines.iter().filter(|line| line.whole).collect();
+    let utility = |line: &AuditLine| line.utility().unwrap_or(0.0);
     let mut episodes: BTreeMap<u64, Vec<&AuditLine>> = BTreeMap::new();
     for line in &whole {
         episodes.entry(line.episode).or_default().push(line);
@@ -147,16 +152,16 @@ fn proposals(run: &[&AuditLine]) -> Vec<ProposalUtility> {
     let rule = |name: &'static str| {
         move |turns: &[&AuditLine]| {
             let chosen = turns.iter().find(|line| line.proposals.iter().any(|one| one == name));
-            chosen.and_then(|line| line.utility())
+            chosen.map(|line| utility(line))
         }
     };
-    let random =
-        |turns: &[&AuditLine]| crate::stats::mean(turns.iter().filter_map(|t| t.utility()));
+    let random = |turns: &[&AuditLine]| crate::stats::mean(turns.iter().map(|line| utility(line)));
     let best = |turns: &[&AuditLine]| {
         let half = |line: &AuditLine| line.truth.len() / 2;
         let score = |line: &AuditLine| mean_difference(&line.truth[..half(line)]).unwrap_or(0.0);
-        let chosen = turns.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-        mean_difference(&chosen.truth[half(chosen)..])
+        // Of equal turns the earliest, as the rules of proposal have it.
+        let chosen = turns.iter().rev().max_by(|a, b| score(a).total_cmp(&score(b)))?;
+        Some(mean_difference(&chosen.truth[half(chosen)..]).unwrap_or(0.0))
     };
     let named = |rule: &str, utility| ProposalUtility {
         rule: rule.to_owned(),
@@ -169,7 +174,7 @@ fn proposals(run: &[&AuditLine]) -> Vec<ProposalUtility> {
         named("random", of_episodes(&random)),
         ProposalUtility {
             forks_per_episode: whole.len() as f64 / episodes.len() as f64,
-            ..named("all turns", mean_over(&whole, AuditLine::utility))
+            ..named("all turns", mean_over(&whole, |line| Some(utility(line))))
         },
         named("best turn", of_episodes(&best)),
     ]

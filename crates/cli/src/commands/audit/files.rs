@@ -46,16 +46,26 @@ impl<L: Keyed> AuditFile<L> {
             // A file that is there and cannot be read must not be written over.
             Err(error) => return Err(error.into()),
         };
-        let mut lines = found.lines();
-        let began = lines.next().and_then(|line| serde_json::from_str(line).ok());
+        let mut lines = found.lines().enumerate();
+        let began = lines.next().and_then(|(_, line)| serde_json::from_str(line).ok());
         if began.as_ref() != Some(settings) {
             return Err(Failure::user_with_hint(
                 format!("{} belongs to an audit with other settings", path.display()),
                 "choose another folder with --out DIR, or remove the file",
             ));
         }
-        for line in lines {
-            let Ok(read) = serde_json::from_str(line) else { break };
+        let last = found.lines().count() - 1;
+        for (index, line) in lines {
+            let read = match serde_json::from_str(line) {
+                Ok(read) => read,
+                Err(_) if index == last => break,
+                Err(error) => {
+                    return Err(Failure::user_with_hint(
+                        format!("{}, line {}: {error}", path.display(), index + 1),
+                        "remove the line, and its fork is audited again",
+                    ));
+                }
+            };
             file.lines.push(read);
             file.text.push_str(line);
             file.text.push('\n');
@@ -99,6 +109,7 @@ mod tests {
             format: 2,
             student: "student".to_owned(),
             configuration: "hash".to_owned(),
+            inputs: "another".to_owned(),
             seed,
             forks: 1,
             episodes: 0,
@@ -131,6 +142,10 @@ mod tests {
         let file: AuditFile<AfterLine> = AuditFile::open(&path, &settings(1)).expect("resumed");
         let turns: Vec<u64> = file.into_lines().iter().map(|line| line.turn).collect();
         assert_eq!(turns, [0, 2, 3]);
+        let damaged = text.replacen("\"turn\":0", "\"turn\":", 1);
+        std::fs::write(&path, damaged).expect("written");
+        let error = AuditFile::<AfterLine>::open(&path, &settings(1)).err().expect("refused");
+        assert!(format!("{error:?}").contains("line 2"), "{error:?}");
         let other = AuditFile::<AfterLine>::open(&path, &settings(2));
         assert!(other.is_err(), "another seed");
     }

@@ -19,7 +19,7 @@ pub(crate) struct Context {
     #[arg(long, default_value = "smollm2-135m", value_name = "SHAPE", value_parser = shape_name)]
     shape: String,
     /// How weights are held: f32, bf16, bf16-dot or int8.
-    #[arg(long, default_value = "bf16")]
+    #[arg(long, default_value = "bf16", value_name = "WEIGHTS", value_parser = crate::values::weights())]
     weights: WeightsName,
     /// How keys and values are kept: auto (as the weights are), f32 or bf16.
     #[arg(long, default_value = "auto")]

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lens_config::Config;
 use lens_config::schema::WeightsName;
 use lens_lm::kernels::dispatch::Isa;
 use lens_opd::methods::MethodName;
+use lens_opd::objective::Estimator;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -89,7 +91,9 @@ impl Peers {
             ));
         };
         let python = Python::find(Some(&program));
-        let teacher = self.config.resolve()?.config.teacher.weights;
+        let config = self.config.resolve()?.config;
+        same_work(&config)?;
+        let teacher = config.teacher.weights;
         let dtype = match (&self.teacher_dtype, teacher) {
             (Some(dtype), _) => dtype.as_str(),
             (None, WeightsName::F32) => "float32",
@@ -277,6 +281,23 @@ impl Peers {
     }
 }
 
+/// Refuses configurations that train otherwise than the twin does: every weight, on whole distributions.
+fn same_work(config: &Config) -> Result<(), Failure> {
+    let refuse = |what: &str| {
+        Err(Failure::user_with_hint(
+            format!("{what}: the twin in PyTorch would do other work"),
+            "`lens bench loop` measures any configuration without a peer",
+        ))
+    };
+    if config.loss.estimator != Estimator::RklFull {
+        return refuse("loss.estimator is not rkl_full");
+    }
+    if config.learner.lora.rank > 0 {
+        return refuse(&format!("learner.lora.rank is {}", config.learner.lora.rank));
+    }
+    Ok(())
+}
+
 fn script<T: for<'de> Deserialize<'de>>(
     program: &Path,
     what: &str,
@@ -362,6 +383,17 @@ mod tests {
             flops: [("opd".to_owned(), json!({"train": 2e9, "score": 1e9}))].into_iter().collect(),
             peak_gflops: Some(10.0),
         }
+    }
+
+    #[test]
+    fn a_configuration_that_the_twin_cannot_follow_is_refused() {
+        assert!(same_work(&Config::default()).is_ok());
+        let mut other = Config::default();
+        other.loss.estimator = Estimator::K1Pg;
+        assert!(same_work(&other).is_err());
+        let mut adapters = Config::default();
+        adapters.learner.lora.rank = 4;
+        assert!(same_work(&adapters).is_err());
     }
 
     #[test]

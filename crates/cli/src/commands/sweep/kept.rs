@@ -77,8 +77,17 @@ impl Results {
             )
         })?;
         kept.check(&path, job)?;
+        if kept.limit != self.limit {
+            let limit = kept
+                .limit
+                .map_or_else(|| "without --limit".to_owned(), |n| format!("with --limit {n}"));
+            return Err(Failure::user_with_hint(
+                format!("{} was played {limit}", path.display()),
+                "sweep with the same limit, or keep results of another one in a folder of their own",
+            ));
+        }
         let has_official = kept.splits.iter().any(|one| one.split.starts_with(OFFICIAL));
-        if kept.limit != self.limit || (self.official && !has_official) {
+        if self.official && !has_official {
             return Ok(None);
         }
         let wanted = |split: &&Split| self.official || !split.split.starts_with(OFFICIAL);
@@ -134,7 +143,7 @@ impl Kept {
 }
 
 /// Whether a changed key makes another result.
-fn decides(change: &changes::Change) -> bool {
+pub(super) fn decides(change: &changes::Change) -> bool {
     !change.is_allowed() || DECISIVE.contains(&change.key.as_str())
 }
 
