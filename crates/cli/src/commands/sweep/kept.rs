@@ -14,6 +14,7 @@ use lens_train::files::write_atomically;
 use serde::{Deserialize, Serialize};
 
 use super::{Final, Job, OFFICIAL};
+use crate::assemble;
 use crate::failure::Failure;
 
 /// The version of the files.
@@ -155,16 +156,16 @@ fn settings(config: &Config) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Hashes of the weights that a configuration's models have; a model that is not a folder here has none.
+/// Hashes of the weights that a configuration's models have; a model that has no files here has none.
 fn models(config: &Config) -> Result<BTreeMap<String, String>, Failure> {
     let mut hashes = BTreeMap::new();
     for (name, path) in [("student", &config.student.path), ("teacher", &config.teacher.path)] {
-        let Ok(entries) = std::fs::read_dir(path) else { continue };
-        let mut files: Vec<PathBuf> = entries
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|file| file.extension().is_some_and(|end| end == "safetensors"))
-            .collect();
-        files.sort();
+        // A table can be printed where its models are not.
+        let found = assemble::model_folder(path, name);
+        let files = weight_files(found.as_deref().unwrap_or(path));
+        if files.is_empty() {
+            continue;
+        }
         let mut hasher = blake3::Hasher::new();
         for file in files {
             hasher.update_reader(std::fs::File::open(file)?)?;
@@ -172,6 +173,20 @@ fn models(config: &Config) -> Result<BTreeMap<String, String>, Failure> {
         hashes.insert(name.to_owned(), hasher.finalize().to_hex()[..16].to_owned());
     }
     Ok(hashes)
+}
+
+/// The files that hold a model's weights, in order.
+fn weight_files(model: &Path) -> Vec<PathBuf> {
+    if model.is_file() {
+        return vec![model.to_owned()];
+    }
+    let entries = std::fs::read_dir(model).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|file| file.extension().is_some_and(|end| end == "safetensors"))
+        .collect();
+    files.sort();
+    files
 }
 
 impl Split {
@@ -212,4 +227,26 @@ impl Split {
 /// Names the tasks by their place, as kept results do, so that runs just made and kept ones can be paired.
 pub(super) fn by_place(evaluation: &Evaluation) -> Evaluation {
     Split::new(evaluation).evaluation(evaluation.seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_by_its_weights_whether_a_folder_or_one_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("model.gguf");
+        std::fs::write(&file, b"weights").expect("written");
+        let mut config = Config::default();
+        config.student.path.clone_from(&file);
+        config.teacher.path = folder.path().join("none");
+        let first = models(&config).expect("readable");
+        assert_eq!(first.keys().collect::<Vec<_>>(), ["student"]);
+        std::fs::write(&file, b"others").expect("written");
+        assert_ne!(models(&config).expect("readable"), first);
+        std::fs::write(folder.path().join("model.safetensors"), b"weights").expect("written");
+        config.student.path = folder.path().to_owned();
+        assert_eq!(models(&config).expect("readable"), first);
+    }
 }
