@@ -478,3 +478,32 @@ fn same_settings(config: &Config, file: &Path) -> Result<bool, Failure> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluations_before_training_belong_to_one_student_and_its_settings() {
+        let models = tempfile::tempdir().expect("a temporary folder");
+        let weights = models.path().join("model.safetensors");
+        std::fs::write(&weights, b"weights").expect("written");
+        let mut config = Config::default();
+        config.student.path = models.path().to_owned();
+        config.teacher.path = models.path().to_owned();
+        let runs = tempfile::tempdir().expect("a temporary folder");
+        let folder = runs.path().join("before");
+        same_student(&config, &folder).expect("it is new");
+        std::fs::write(folder.join("final.json"), b"{}").expect("written");
+        same_student(&config, &folder).expect("it is the same");
+        config.threads = 3;
+        same_student(&config, &folder).expect("threads change no result");
+        config.task.turn_limit = 7;
+        assert!(same_student(&config, &folder).is_err(), "another limit of turns");
+        config.task.turn_limit = 30;
+        std::fs::write(&weights, b"others").expect("written");
+        assert!(same_student(&config, &folder).is_err(), "another student");
+        std::fs::remove_file(folder.join("settings.toml")).expect("removed");
+        assert!(same_student(&config, &folder).is_err(), "nothing says whose it is");
+    }
+}
