@@ -51,7 +51,9 @@ fn all_of_them_fit_into_the_budget_and_match_the_recipe() {
         std::fs::read(assets().join(name).join("tokenizer.json")).expect("a tokenizer")
     };
     let recipe = Recipe::shipped("alfworld").expect("it is shipped");
-    for name in ["teacher", "student-small", "student-large"] {
+    for name in
+        ["teacher", "student-small", "student-large", "teacher-qwen2.5", "student-qwen2.5"]
+    {
         let model = recipe.models.iter().find(|model| model.name == name).expect("a recipe");
         let checkpoint = Checkpoint::open(&assets().join(name)).expect("it is whole");
         let config = model.config(recipe.tokenizer.vocab_size);
@@ -59,8 +61,6 @@ fn all_of_them_fit_into_the_budget_and_match_the_recipe() {
         checkpoint.read_parameters().expect("every weight is finite");
         assert!(tokenizer(name) == tokenizer(""), "{name} has another vocabulary");
     }
-    // The Qwen2.5 pair was built with former texts and has a vocabulary of its own.
-    assert!(tokenizer("teacher-qwen2.5") == tokenizer("student-qwen2.5"));
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn the_teachers_play_well_and_the_students_poorly() {
     let teacher = success("teacher");
     assert!((60.0..=90.0).contains(&teacher), "the teacher solves {teacher} %");
     // Sixty games say it to within ten percent or so.
-    // The Qwen2.5 teacher has to be small for all to fit into the budget, and plays less well.
+    // The Qwen2.5 pair has half the parameters, so that all fit into the budget.
     for (model, aim) in [
         ("student-small", 5.0..=25.0),
         ("student-large", 20.0..=60.0),
-        ("teacher-qwen2.5", 25.0..=60.0),
+        ("teacher-qwen2.5", 45.0..=75.0),
         ("student-qwen2.5", 2.0..=25.0),
     ] {
         let solved = success(model);
