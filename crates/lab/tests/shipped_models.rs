@@ -51,8 +51,7 @@ fn all_of_them_fit_into_the_budget_and_match_the_recipe() {
         std::fs::read(assets().join(name).join("tokenizer.json")).expect("a tokenizer")
     };
     let recipe = Recipe::shipped("alfworld").expect("it is shipped");
-    for name in
-        ["teacher", "student-small", "student-large", "teacher-qwen2.5", "student-qwen2.5"]
+    for name in ["teacher", "student-small", "student-large", "teacher-qwen2.5", "student-qwen2.5"]
     {
         let model = recipe.models.iter().find(|model| model.name == name).expect("a recipe");
         let checkpoint = Checkpoint::open(&assets().join(name)).expect("it is whole");
