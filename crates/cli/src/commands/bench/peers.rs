@@ -149,10 +149,7 @@ impl Peers {
             printed("lens bench loop", &command.args(&self.config.files).output()?)?;
         let of = |key: &'static str| {
             let printed = &printed;
-            self.names()
-                .map(|method| (method.to_owned(), printed[method][key].clone()))
-                .into_iter()
-                .collect()
+            self.names().map(|method| (method.to_owned(), printed[method][key].clone())).collect()
         };
         Ok(Side {
             methods: of("seconds"),
@@ -267,7 +264,6 @@ impl Peers {
         let summary: Map<String, Value> = self
             .names()
             .map(|method| (method.to_owned(), json!(ratios(ours, twins, method))))
-            .into_iter()
             .collect();
         let object = json!({
             "batches": self.batches, "horizon": self.horizon, "rounds": self.rounds,
